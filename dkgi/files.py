@@ -1,0 +1,53 @@
+"""Files that must be whole or absent, whatever happens in between.
+
+>>> write_atomically(Path("result.json"), b"{}")
+>>> read_json(Path("result.json"))
+{}
+
+Not covered: folders of files that appear together (graph/export.py builds one beside and renames it).
+"""
+
+import contextlib
+import os
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from dkgi.types import SetupError
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file so that a reader, or the next start after a kill or a power cut, sees all of it or the old one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with beside.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            beside.unlink()
+        raise
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make names that were made, changed or removed in a folder durable."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def read_json(path: Path) -> Any:
+    """The content of a JSON file of ours. Raises SetupError where it cannot be read."""
+    try:
+        return orjson.loads(path.read_bytes())
+    except OSError as error:
+        raise SetupError(f"{path}: {error.strerror}") from None
+    except ValueError:
+        raise SetupError(f"{path}: not JSON; remove the file and it is made again") from None

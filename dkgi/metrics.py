@@ -1,0 +1,52 @@
+"""Scores of one ranked answer against its gold set (paper, section 6).
+
+>>> score((5, 17, 3), gold={17, 3}).mrr
+0.5
+
+A rank is a position in the list. Entries that are no integers, no gold, or repeats hold their rank as a miss.
+Not covered: means over queries and their intervals (analysis/).
+"""
+
+import math
+from collections.abc import Sequence, Set
+from typing import Any
+
+from dkgi.types import Score
+
+NO_ANSWER = Score(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+"""What a query scores whose attempts all failed."""
+
+
+def score(entries: Sequence[Any], *, gold: Set[int]) -> Score:
+    """All metrics in 0..1. `gold` holds at least one node ID.
+
+    NDCG and MAP at 20 take relevance as 0 or 1 and divide by the best that a list of 20 could reach.
+    """
+    if not gold:
+        raise ValueError("a query needs at least one gold node")
+    hits = _hits(entries, gold)
+    reachable = min(len(gold), 20)
+    first = next((rank for rank, hit in enumerate(hits[:100], start=1) if hit), None)
+    gain = sum(1 / math.log2(rank + 1) for rank, hit in enumerate(hits[:20], start=1) if hit)
+    best_gain = sum(1 / math.log2(rank + 1) for rank in range(1, reachable + 1))
+    precision = sum(sum(hits[:rank]) / rank for rank, hit in enumerate(hits[:20], start=1) if hit)
+    return Score(
+        hit_at_1=float(any(hits[:1])),
+        hit_at_5=float(any(hits[:5])),
+        recall_at_20=sum(hits[:20]) / len(gold),
+        mrr=1 / first if first else 0.0,
+        ndcg_at_20=gain / best_gain,
+        map_at_20=precision / reachable,
+    )
+
+
+def _hits(entries: Sequence[Any], gold: Set[int]) -> list[bool]:
+    seen: set[int] = set()
+    hits = []
+    for entry in entries:
+        # JSON's true and 1.0 equal 1 in Python, but they are not integers that an agent was asked for.
+        fresh = type(entry) is int and entry not in seen
+        if fresh:
+            seen.add(entry)
+        hits.append(fresh and entry in gold)
+    return hits

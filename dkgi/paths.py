@@ -1,0 +1,33 @@
+"""Where dkgi finds its own files and where it keeps data.
+
+>>> data_dir("conf").is_dir()
+True
+
+Not covered: creating any of these folders; whoever writes there does that.
+"""
+
+import os
+from pathlib import Path
+
+_PACKAGE = Path(__file__).resolve().parent
+
+
+def data_dir(name: str) -> Path:
+    """Folder `conf`, `prompts` or `sandbox`: inside an installed wheel, else beside the package in a checkout."""
+    for folder in (_PACKAGE / "_data" / name, _PACKAGE.parent / name):
+        if folder.is_dir():
+            return folder
+    raise FileNotFoundError(f"dkgi is not installed completely: no folder {name}")
+
+
+def runs_dir() -> Path:
+    """Everything a run writes: `DKGI_RUNS`, else `mlruns` beside the package in a checkout, else in the current folder."""
+    if named := os.environ.get("DKGI_RUNS"):
+        return Path(named).expanduser().absolute()
+    checkout = _PACKAGE.parent
+    return (checkout if (checkout / "pyproject.toml").is_file() else Path.cwd()) / "mlruns"
+
+
+def cache_dir() -> Path:
+    """Graphs, queries, labels and the scratch of running attempts: `DKGI_DATA`, else `~/.cache/dkgi`."""
+    return Path(os.environ.get("DKGI_DATA") or "~/.cache/dkgi").expanduser().absolute()

@@ -1,0 +1,209 @@
+"""The folder of one cell: what was asked, what came of it, and every step on the way. The source of truth.
+
+    cells/5d1f0c9a7e42/manifest.json
+    cells/5d1f0c9a7e42/scores.jsonl                     {"number":17,"repeat":0,"hit_at_1":1.0,...}
+    cells/5d1f0c9a7e42/queries/17/0/steps.jsonl         {"attempt":1,"step":{...}} ... {"attempt":1,"end":{...}}
+    cells/5d1f0c9a7e42/queries/17/0/result.json         written last: a query is finished when it exists
+
+MLflow and every table are derived from it. A process may be killed at any moment: steps are appended and flushed as
+they happen, so what a killed attempt spent is known to the next run.
+Not covered: scores, which collect.py writes.
+"""
+
+import fcntl
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from time import time
+from typing import Any, Self
+
+import orjson
+from pydantic import TypeAdapter
+
+from dkgi.files import read_json, write_atomically
+from dkgi.types import Attempt, QueryResult, SetupError, Step, Usage
+
+_RESULT = TypeAdapter(QueryResult)
+_STEP = TypeAdapter(Step)
+_ATTEMPT = TypeAdapter(Attempt)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedAttempt:
+    """An attempt as the store has it. `end` is None where its process died."""
+
+    number: int
+    steps: tuple[Step, ...]
+    end: Attempt | None
+
+    @property
+    def usage(self) -> Usage:
+        """What it spent; not complete where it was cut off, since a request may have been under way."""
+        if self.end:
+            return self.end.usage
+        spent = sum((step.usage for step in self.steps if step.usage), Usage())
+        return replace(spent, complete=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One cell's folder."""
+
+    folder: Path
+
+    @property
+    def id(self) -> str:
+        return self.folder.name
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        manifest: dict[str, Any] = read_json(self.folder / "manifest.json")
+        return manifest
+
+    def results(self) -> Iterator[QueryResult]:
+        """All finished queries, by number and repeat."""
+        for key in sorted(self._keys("result.json")):
+            result = self.result(*key)
+            if result:
+                yield result
+
+    def result(self, number: int, repeat: int) -> QueryResult | None:
+        """The result of a finished query, or None."""
+        path = self.query_folder(number, repeat) / "result.json"
+        try:
+            return _RESULT.validate_json(path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except ValueError:
+            raise SetupError(f"{path}: not a result; move the file away and the query runs again") from None
+
+    def attempts(self, number: int, repeat: int) -> list[RecordedAttempt]:
+        """All attempts at a query, oldest first. A line that a dying process left unfinished is passed over."""
+        steps: dict[int, list[Step]] = {}
+        ends: dict[int, Attempt] = {}
+        try:
+            lines = (self.query_folder(number, repeat) / "steps.jsonl").read_bytes().split(b"\n")
+        except FileNotFoundError:
+            return []
+        # Whatever follows the last newline was cut off in writing.
+        for line in filter(None, lines[:-1]):
+            record = orjson.loads(line)
+            steps.setdefault(record["attempt"], [])
+            if "end" in record:
+                ends[record["attempt"]] = _ATTEMPT.validate_python(record["end"])
+            else:
+                steps[record["attempt"]].append(_STEP.validate_python(record["step"]))
+        return [RecordedAttempt(n, tuple(found), ends.get(n)) for n, found in sorted(steps.items())]
+
+    def steps(self, number: int, repeat: int) -> list[Step]:
+        """The trajectory of the last attempt at a query."""
+        attempts = self.attempts(number, repeat)
+        return list(attempts[-1].steps) if attempts else []
+
+    def query_folder(self, number: int, repeat: int) -> Path:
+        return self.folder / "queries" / str(number) / str(repeat)
+
+    def write(self, result: QueryResult) -> None:
+        """Record a finished query: the last word on it, and durable."""
+        folder = self.query_folder(result.number, result.repeat)
+        write_atomically(folder / "result.json", orjson.dumps(result, option=orjson.OPT_APPEND_NEWLINE))
+
+    def _keys(self, name: str) -> Iterator[tuple[int, int]]:
+        for path in (self.folder / "queries").glob(f"*/*/{name}"):
+            yield int(path.parent.parent.name), int(path.parent.name)
+
+
+class Journal:
+    """Appends the steps of one query as they happen. One thread at a time."""
+
+    def __init__(self, cell: Cell, number: int, repeat: int) -> None:
+        folder = cell.query_folder(number, repeat)
+        folder.mkdir(parents=True, exist_ok=True)
+        self._file = (folder / "steps.jsonl").open("a+b")
+        _cut_torn_line(self._file)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def step(self, attempt: int, step: Step) -> None:
+        """Record a step. One that spent money is on disk before the next request can be sent."""
+        self._append({"attempt": attempt, "step": asdict(replace(step, time=time()))}, durable=step.usage is not None)
+
+    def end(self, attempt: int, end: Attempt) -> None:
+        self._append({"attempt": attempt, "end": asdict(end)}, durable=True)
+
+    def _append(self, record: Mapping[str, Any], *, durable: bool) -> None:
+        self._file.write(orjson.dumps(_without_empty(record), option=orjson.OPT_APPEND_NEWLINE))
+        self._file.flush()
+        if durable:
+            os.fdatasync(self._file.fileno())
+
+
+class Lock:
+    """Holds one cell for this process. Raises SetupError where another process has it."""
+
+    def __init__(self, cell: Cell) -> None:
+        self._file = (cell.folder / "lock.0").open("a+")
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._file.seek(0)
+            owner = self._file.read().strip() or "another process"
+            self._file.close()
+            raise SetupError(f"cell {cell.id} is being run by {owner}; wait for it, or end it and start again") from None
+        self._file.truncate(0)
+        self._file.write(f"process {os.getpid()} on {os.uname().nodename}\n")
+        self._file.flush()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # The kernel drops the lock with the file, also when the process is killed.
+        self._file.close()
+
+
+def open_cell(runs: Path, cell_id: str, manifest: Mapping[str, Any]) -> Cell:
+    """The folder of a cell, made where there is none. Raises SetupError where it cannot be written."""
+    cell = Cell(runs / "cells" / cell_id)
+    try:
+        (cell.folder / "queries").mkdir(parents=True, exist_ok=True)
+        if not (cell.folder / "manifest.json").exists():
+            write_atomically(cell.folder / "manifest.json", orjson.dumps(dict(manifest), option=orjson.OPT_INDENT_2))
+    except OSError as error:
+        raise SetupError(f"{cell.folder}: {error.strerror}; make it writable, or name another folder in DKGI_RUNS") from None
+    return cell
+
+
+def cells(runs: Path) -> list[Cell]:
+    """All cells of a runs folder, by id."""
+    return [Cell(path.parent) for path in sorted((runs / "cells").glob("*/manifest.json"))]
+
+
+def find_cells(runs: Path, prefixes: list[str]) -> list[Cell]:
+    """The cells whose ids begin with one of `prefixes`; all where none is given. Raises SetupError for an unknown one."""
+    found = cells(runs)
+    for prefix in prefixes:
+        if not any(cell.id.startswith(prefix) for cell in found):
+            raise SetupError(f"{prefix}: no cell in {runs / 'cells'} has an id that begins so")
+    return [cell for cell in found if not prefixes or cell.id.startswith(tuple(prefixes))]
+
+
+def _cut_torn_line(file: Any) -> None:
+    """End the file at its last newline, so that the next record starts on a line of its own."""
+    file.seek(0)
+    whole = file.read()
+    file.truncate(whole.rfind(b"\n") + 1)
+    file.seek(0, os.SEEK_END)
+
+
+def _without_empty(record: Mapping[str, Any]) -> dict[str, Any]:
+    """A step without the fields that it does not use."""
+    return {
+        key: {name: inner for name, inner in value.items() if inner is not None} if isinstance(value, dict) else value
+        for key, value in record.items()
+    }

@@ -1,0 +1,390 @@
+"""The types that cross module borders, and the contracts between them.
+
+>>> Usage(input_fresh=90, cache_read=10, output=5) + Usage(output=1)
+Usage(input_fresh=90, cache_read=10, cache_write=0, output=6, reasoning=0, requests=0, complete=True)
+
+Frozen dataclasses and protocols only; the standard library is all they import.
+Not covered: configuration (config.py), which validates the ones marked "from YAML".
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Protocol
+
+Stop = Literal[
+    "answered",
+    "bad_answer",
+    "time_limit",
+    "turn_limit",
+    "budget",
+    "model_error",
+    "refused",
+    "sandbox_error",
+    "crashed",
+]
+"""Why an attempt ended. `answered` is the only one with a valid answer."""
+
+Outcome = Literal["scored", "failed_agent", "failed_infra", "pending"]
+"""What became of a query: an answer, a failure of the agent, a failure around it, or not decided yet."""
+
+
+class SetupError(Exception):
+    """Something the user can fix. The message is one line that names the key or path and the way out."""
+
+
+class AnswerError(Exception):
+    """The final message is not the JSON object that was asked for."""
+
+
+class SandboxError(Exception):
+    """A jail could not be started, or its self-check failed: the attempt is void, and not by the agent's doing."""
+
+
+class ModelError(Exception):
+    """A model gave no reply. `usage` is what the failing request cost all the same."""
+
+    def __init__(self, message: str, *, kind: str, usage: "Usage | None" = None, retryable: bool = False) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.usage = usage or Usage()
+        self.retryable = retryable
+
+
+# ------------------------------------------------------------------- tokens and money
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one or more requests in disjoint buckets; `reasoning` is the part of `output` that was thought.
+
+    `complete` is False where a provider or a killed process left a request without figures.
+    """
+
+    input_fresh: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+    output: int = 0
+    reasoning: int = 0
+    requests: int = 0
+    complete: bool = True
+
+    @property
+    def input_tokens(self) -> int:
+        """All input, cached or not, as the paper counts it."""
+        return self.input_fresh + self.cache_read + self.cache_write
+
+    def __add__(self, other: "Usage") -> "Usage":
+        return Usage(
+            self.input_fresh + other.input_fresh,
+            self.cache_read + other.cache_read,
+            self.cache_write + other.cache_write,
+            self.output + other.output,
+            self.reasoning + other.reasoning,
+            self.requests + other.requests,
+            self.complete and other.complete,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """US dollars per million tokens (from YAML)."""
+
+    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
+    input: float
+    cached_input: float
+    cache_write: float
+    output: float
+
+
+# ------------------------------------------------------------------- the conversation
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSpec:
+    """A tool as the model sees it; `parameters` is a JSON schema."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A request of the model to run a tool. `arguments` is the raw JSON text, which may be malformed."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class UserText:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One answer of a model. `native` is the provider's own item, sent back unchanged."""
+
+    text: str = ""
+    calls: tuple[ToolCall, ...] = ()
+    usage: Usage = field(default_factory=Usage)
+    reasoning_summary: str = ""
+    stop: Literal["end", "length", "refused"] = "end"
+    native: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    call_id: str
+    name: str
+    text: str
+    is_error: bool = False
+
+
+Item = UserText | Reply | ToolResult
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOutput:
+    """What a tool gave back; its failures, bad arguments included, are text with `is_error`."""
+
+    text: str
+    is_error: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One item of a trajectory, in the form in which the paper's records are published.
+
+    `time` (Unix seconds) and `usage` (on the first step of a model's reply) are ours.
+    """
+
+    type: Literal["user", "reasoning_summary", "assistant", "tool_call", "tool_result"]
+    text: str
+    name: str | None = None
+    call_id: str | None = None
+    is_error: bool | None = None
+    time: float = 0.0
+    usage: Usage | None = None
+
+
+# ------------------------------------------------------------------- a query and its surroundings
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A question without its answer. `number` is opaque: it says nothing about the gold."""
+
+    number: int
+    text: str
+    split: str
+    in_test_subset: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ToolPolicy:
+    """What the agent may touch (from YAML): data that code reads, never a name that code compares.
+
+    graph       the graph's files are in the agent's corpus directory; else one README is
+    edges       the edge files and what schema.json says of relations are among them
+    tools_line  DATA_FORMAT.txt keeps its line on which programs suit
+    tools       names of the tools offered to the model, in this order
+    section     file in prompts/ with the prompt's tool section
+    expected    tokens a query, for the price line of a dry run (input, cached input, output)
+    """
+
+    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
+    name: str
+    graph: bool
+    edges: bool
+    tools_line: bool
+    tools: tuple[str, ...]
+    section: str
+    expected: tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of one query (from YAML).
+
+    `wall_s` seconds an attempt, `max_turns` replies an attempt (None: no bound), `attempts` a query,
+    `backoff_s` seconds before the second attempt, doubled before each further one.
+    """
+
+    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
+    wall_s: float
+    max_turns: int | None
+    attempts: int
+    backoff_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """Host folders of one attempt, under neutral names. `graph_dir` is shared and read-only, the rest is the attempt's own."""
+
+    graph_dir: Path
+    scratch_dir: Path
+    tmp_dir: Path
+    outputs_dir: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """What one jailed command may see and use; paths on the left are host paths, on the right jail paths.
+
+    `env` holds the whole environment. `wall_s` seconds, `memory_mb` MiB summed over the process tree,
+    `output_mb` MiB of stdout and stderr together; past a limit the whole tree is killed.
+    """
+
+    read_only: tuple[tuple[Path, str], ...]
+    writable: tuple[tuple[Path, str], ...]
+    cwd: str
+    wall_s: float
+    memory_mb: int
+    output_mb: int
+    env: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CommandResult:
+    """How one jailed command ended.
+
+    exit_code  the command's own (128 + N after signal N); 255 with `killed_by="sandbox"` when the jail did not start
+    killed_by  time, memory, output, cancelled (attempt over), sandbox (not started, see `error`), or None
+    output     host file with all that was printed, stdout and stderr in the order written
+    """
+
+    exit_code: int
+    killed_by: Literal["time", "memory", "output", "cancelled", "sandbox"] | None
+    output: Path
+    output_bytes: int
+    wall_s: float
+    cpu_s: float
+    peak_rss_mb: float
+    error: str = ""
+
+
+class CommandRunner(Protocol):
+    """Runs the commands of one attempt in its jail; the only way from a tool to a process."""
+
+    def run(self, argv: Sequence[str], *, timeout_s: float) -> CommandResult:
+        """Run `argv` in a fresh jail of this attempt. Never raises for what the command does; thread-safe."""
+
+
+class Model(Protocol):
+    def reply(self, history: Sequence[Item], tools: Sequence[ToolSpec]) -> Reply:
+        """The next reply to `history`. Keeps no state between calls. Raises ModelError and nothing else."""
+
+
+class ModelSource(Protocol):
+    def model(self, query: int, attempt: int, deadline: float) -> Model:
+        """The model for one attempt (counted from 1) at a query; `deadline` is a `time.monotonic()` instant."""
+
+
+class Tool(Protocol):
+    @property
+    def spec(self) -> ToolSpec: ...
+
+    def call(self, args: Mapping[str, Any], *, timeout_s: float) -> ToolOutput:
+        """Run once, for `timeout_s` seconds at most. Bad arguments are an error output that teaches the right call.
+
+        Raises SandboxError where no jail could be started.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """All that a harness needs for one attempt. `on_step` is called with each step as it happens, before the next request."""
+
+    query: Query
+    prompt: str
+    policy: ToolPolicy
+    limits: Limits
+    workspace: Workspace
+    model: Model
+    commands: CommandRunner
+    on_step: "StepSink"
+
+
+class StepSink(Protocol):
+    def __call__(self, step: Step) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One try at a query. `final_answer` is the last message of the model, unparsed."""
+
+    stop: Stop
+    final_answer: str
+    usage: Usage
+    wall_s: float
+    turns: int
+    tool_calls: int
+    tool_errors: int
+    error: str = ""
+
+
+class Harness(Protocol):
+    def check(self, policy: ToolPolicy) -> None:
+        """Raise SetupError where this policy cannot work here. Makes no model call."""
+
+    def run(self, task: Task) -> Attempt:
+        """Work on one query until an answer or a limit. Failures of model, agent and time are `Attempt.stop`.
+
+        Thread-safe; keeps no state on self.
+        """
+
+
+# ------------------------------------------------------------------- results
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The list that the agent returned; every entry keeps its place, also those that cannot be right."""
+
+    entries: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """Metrics of one query, each in 0..1 (paper, section 6)."""
+
+    hit_at_1: float
+    hit_at_5: float
+    recall_at_20: float
+    mrr: float
+    ndcg_at_20: float
+    map_at_20: float
+
+
+@dataclass(frozen=True, slots=True)
+class QueryResult:
+    """What one query came to, without gold and scores. Usage, cost and time are of all attempts together.
+
+    `stops` has one entry an attempt; `interrupted` counts tries that a dying process cut off.
+    `cost_usd` is None where the model has no price. `turns`, `tool_calls`, `tool_errors` are of the last attempt.
+    """
+
+    cell: str
+    number: int
+    repeat: int
+    dataset: str
+    split: str
+    in_test_subset: bool
+    query: str
+    outcome: Outcome
+    stops: tuple[Stop, ...]
+    interrupted: int
+    final_answer: str
+    node_ids: tuple[Any, ...]
+    usage: Usage
+    last_usage: Usage
+    cost_usd: float | None
+    wall_s: float
+    turns: int
+    tool_calls: int
+    tool_errors: int
+    started: float
+    error: str = ""
