@@ -1,0 +1,149 @@
+"""The store survives kills at any byte and tells what was spent."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dkgi.store import Cell, Journal, Lock, find_cells, open_cell
+from dkgi.types import Attempt, QueryResult, SetupError, Step, Usage
+
+SPENT = Usage(input_fresh=100, output=10, requests=1)
+END = Attempt("answered", '{"node_ids": [1]}', SPENT, 1.5, 1, 0, 0)
+
+
+def result(number: int = 3, repeat: int = 0) -> QueryResult:
+    return QueryResult(
+        cell="c0ffee",
+        number=number,
+        repeat=repeat,
+        dataset="hpo",
+        split="test",
+        in_test_subset=False,
+        query="Which?",
+        outcome="scored",
+        stops=("bad_answer", "answered"),
+        interrupted=1,
+        final_answer='{"node_ids": [1, "x", null]}',
+        node_ids=(1, "x", None),
+        usage=SPENT + SPENT,
+        last_usage=SPENT,
+        cost_usd=None,
+        wall_s=3.25,
+        turns=2,
+        tool_calls=1,
+        tool_errors=0,
+        started=1.0,
+    )
+
+
+@pytest.fixture
+def cell(tmp_path: Path) -> Cell:
+    return open_cell(tmp_path, "c0ffee", {"cell": "c0ffee"})
+
+
+def test_a_result_reads_back_equal(cell: Cell) -> None:
+    cell.write(result())
+    assert cell.result(3, 0) == result()
+    assert list(cell.results()) == [result()]
+
+
+def test_a_query_without_result_is_not_finished(cell: Cell) -> None:
+    with Journal(cell, 3, 0) as journal:
+        journal.step(1, Step("user", "Which?"))
+    assert cell.result(3, 0) is None
+    assert list(cell.results()) == []
+
+
+def test_results_come_in_the_order_of_number_and_repeat(cell: Cell) -> None:
+    for number, repeat in ((10, 0), (2, 1), (2, 0)):
+        cell.write(result(number, repeat))
+    assert [(r.number, r.repeat) for r in cell.results()] == [(2, 0), (2, 1), (10, 0)]
+
+
+def test_an_ended_attempt_counts_what_it_reports(cell: Cell) -> None:
+    with Journal(cell, 3, 0) as journal:
+        journal.step(1, Step("assistant", "", usage=SPENT))
+        journal.end(1, replace(END, usage=SPENT + SPENT))
+    (attempt,) = cell.attempts(3, 0)
+    assert attempt.usage == SPENT + SPENT
+    assert attempt.end is not None
+
+
+def test_a_cut_off_attempt_counts_its_replies_and_is_marked_incomplete(cell: Cell) -> None:
+    with Journal(cell, 3, 0) as journal:
+        journal.step(1, Step("user", "Which?"))
+        journal.step(1, Step("tool_call", "{}", name="bash", call_id="1", usage=SPENT))
+        journal.step(1, Step("tool_result", "x", name="bash", call_id="1", is_error=False))
+    (attempt,) = cell.attempts(3, 0)
+    assert attempt.end is None
+    assert attempt.usage == replace(SPENT, complete=False)
+
+
+def test_whatever_byte_a_kill_falls_on_the_lines_before_it_are_kept(cell: Cell) -> None:
+    with Journal(cell, 3, 0) as journal:
+        journal.step(1, Step("user", "Which?"))
+        journal.step(1, Step("assistant", "so far", usage=SPENT))
+    path = cell.query_folder(3, 0) / "steps.jsonl"
+    whole = path.read_bytes()
+    first_line = whole.index(b"\n") + 1
+    for cut in range(first_line, len(whole)):
+        path.write_bytes(whole[:cut])
+        with Journal(cell, 3, 0) as journal:
+            journal.step(2, Step("user", "Which?"))
+        assert [(a.number, len(a.steps)) for a in cell.attempts(3, 0)] == [(1, 1), (2, 1)]
+
+
+def test_the_trajectory_is_the_last_attempt(cell: Cell) -> None:
+    with Journal(cell, 3, 0) as journal:
+        journal.step(1, Step("user", "first"))
+        journal.end(1, END)
+        journal.step(2, Step("user", "second"))
+    assert [step.text for step in cell.steps(3, 0)] == ["second"]
+
+
+def test_a_second_process_on_a_cell_is_told_who_has_it(cell: Cell) -> None:
+    program = f"""
+from pathlib import Path
+from dkgi.store import Cell, Lock
+from dkgi.types import SetupError
+try:
+    Lock(Cell(Path({str(cell.folder)!r})))
+except SetupError as error:
+    print(error)
+"""
+    with Lock(cell):
+        told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True).stdout
+        assert "is being run by process" in told
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True).stdout == ""
+
+
+def test_a_killed_process_leaves_no_lock(cell: Cell) -> None:
+    program = f"""
+import os, signal
+from pathlib import Path
+from dkgi.store import Cell, Lock
+lock = Lock(Cell(Path({str(cell.folder)!r})))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    subprocess.run([sys.executable, "-c", program], timeout=30, check=False)
+    with Lock(cell):
+        pass
+
+
+def test_cells_are_found_by_the_beginning_of_their_id(cell: Cell, tmp_path: Path) -> None:
+    other = open_cell(tmp_path, "c0de00", {"cell": "c0de00"})
+    assert find_cells(tmp_path, []) == [other, cell]
+    assert find_cells(tmp_path, ["c0f"]) == [cell]
+    with pytest.raises(SetupError, match="beef"):
+        find_cells(tmp_path, ["beef"])
+
+
+def test_a_damaged_result_is_named_and_not_taken_for_unfinished(cell: Cell) -> None:
+    cell.write(result())
+    path = cell.query_folder(3, 0) / "result.json"
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(SetupError, match=r"result\.json"):
+        cell.result(3, 0)
