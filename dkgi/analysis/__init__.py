@@ -1,0 +1,1 @@
+"""What finished cells say: summaries, intervals, tables."""
