@@ -7,14 +7,10 @@ MLflow keeps such a view in a tag of the experiment, in a form that it does not 
 Not covered: writing the tag (tracking.py) and the server (ui.py).
 """
 
-import base64
 import json
-import zlib
-from typing import Any
 
 KEY = "dkgi"
 TAG = f"mlflow.sharedViewState.{KEY}"
-_COMPRESSED = "deflate;"
 
 COLUMNS = (
     *(f"params.`{name}`" for name in ("dataset", "harness", "model", "tools")),
@@ -30,29 +26,17 @@ def address(port: int, experiment: str) -> str:
     return f"http://127.0.0.1:{port}/#/experiments/{experiment}/runs?viewStateShareKey={KEY}"
 
 
-def encode(state: dict[str, Any]) -> str:
-    """`state` as the value of the tag."""
-    packed = zlib.compress(json.dumps(state, separators=(",", ":")).encode())
-    return _COMPRESSED + base64.b64encode(packed).decode()
-
-
-def decode(value: str) -> dict[str, Any]:
-    """What `encode` was given."""
-    state: dict[str, Any] = json.loads(zlib.decompress(base64.b64decode(value.removeprefix(_COMPRESSED))))
-    return state
-
-
-def state() -> dict[str, Any]:
-    """The view: cells only, since a data set's thousands of query runs would bury them."""
-    return {
+STATE = json.dumps(
+    {
+        # Cells only: a data set's thousands of query runs would bury them.
         "searchFilter": "tags.`dkgi.kind` = 'cell'",
         "orderByKey": "metrics.`hit_at_1`",
         "orderByAsc": False,
+        "selectedColumns": COLUMNS,
         "startTime": "ALL",
         "lifecycleFilter": "Active",
         "modelVersionFilter": "All Runs",
         "datasetsFilter": [],
-        "selectedColumns": list(COLUMNS),
         "runsExpanded": {},
         "runsPinned": [],
         "runsHidden": [],
@@ -63,8 +47,7 @@ def state() -> dict[str, Any]:
         "useGroupedValuesInCharts": True,
         "hideEmptyCharts": True,
         "groupBy": None,
-        "compareRunCharts": None,
-        "compareRunSections": None,
         "autoRefreshEnabled": True,
-        "chartsSearchFilter": "",
     }
+)
+"""The value of the tag: the whole state of the page, since the UI takes what is missing for undefined."""

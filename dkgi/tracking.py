@@ -35,6 +35,7 @@ AXES = ("dataset", "split", "harness", "tools", "model", "prompt", "sandbox")
 """What a cell is made of, in the order in which people name it."""
 
 _PARENT = "mlflow.parentRunId"
+_ANEW = f"delete {DATABASE} and let `python -m dkgi.relog` make it again"
 _LOCK_S = 300.0
 _PATIENCE = 3
 """Failed logs after which the rest waits for the end of the run, so that a stuck database does not slow it down."""
@@ -75,7 +76,7 @@ class Tracker(Protocol):
     def log(self, result: QueryResult, score: Score, steps_path: Path, steps: ReadSteps) -> None:
         """Log a result in place of any earlier one of its query; `steps` is called if traces are on. Never raises."""
 
-    def finish(self, metrics: Mapping[str, float]) -> None:
+    def finish(self, metrics: Mapping[str, float], *, complete: bool) -> None:
         """Try again what failed, log the cell's figures and close its run. Never raises."""
 
 
@@ -88,16 +89,16 @@ class NullTracker:
     def log(self, result: QueryResult, score: Score, steps_path: Path, steps: ReadSteps) -> None:
         pass
 
-    def finish(self, metrics: Mapping[str, float]) -> None:
+    def finish(self, metrics: Mapping[str, float], *, complete: bool) -> None:
         pass
 
 
 def open(cell: CellInfo, runs_dir: Path, *, traces: bool = False) -> "MlflowTracker":
     """The log of `cell` in `<runs_dir>/mlflow.db`, made or reopened. Raises SetupError where that cannot be."""
     client, experiment = connect(runs_dir)
-    with _lock(runs_dir):
+    with _usable(runs_dir), _lock(runs_dir):
         parent = _reopen(client, experiment, cell.cell) or _create(client, experiment, cell)
-    return MlflowTracker(client, experiment, parent, cell, traces=traces)
+        return MlflowTracker(client, experiment, parent, cell, traces=traces)
 
 
 class MlflowTracker:
@@ -128,13 +129,13 @@ class MlflowTracker:
                 return
         self._late.append((result, score, steps_path, steps))
 
-    def finish(self, metrics: Mapping[str, float]) -> None:
+    def finish(self, metrics: Mapping[str, float], *, complete: bool) -> None:
         try:
             while self._late:
                 self._write(*self._late[0])
                 self._late.pop(0)
             self._client.log_batch(self._parent, metrics=_metrics(metrics, round(time.time() * 1000)))
-            self._client.set_terminated(self._parent, "FINISHED")
+            self._client.set_terminated(self._parent, "FINISHED" if complete else "KILLED")
         except Exception as error:
             way_out = f"`python -m dkgi.relog {self._cell.cell}` logs them from the cell's folder"
             _report(f"{len(self._late)} queries and the cell's figures are not up to date; {way_out}", error)
@@ -184,7 +185,7 @@ def connect(runs_dir: Path) -> tuple[Any, str]:
         os.environ.pop(name, None)
     database = runs_dir / DATABASE
     artifacts = (runs_dir / "artifacts").as_uri()
-    try:
+    with _usable(runs_dir):
         runs_dir.mkdir(parents=True, exist_ok=True)
         with _lock(runs_dir):
             if not database.exists():
@@ -195,20 +196,23 @@ def connect(runs_dir: Path) -> tuple[Any, str]:
             experiment = client.get_experiment_by_name(EXPERIMENT)
             if experiment is None:
                 experiment = client.get_experiment(client.create_experiment(EXPERIMENT, artifact_location=artifacts))
-            view = run_table.encode(run_table.state())
-            if experiment.tags.get(run_table.TAG) != view:
-                client.set_experiment_tag(experiment.experiment_id, run_table.TAG, view)
-    except SetupError:
-        raise
-    # MLflow, SQLAlchemy, Alembic and SQLite each have their own exceptions for an unusable database.
-    except Exception as error:
-        raise SetupError(f"{database}: {_brief(error)} ({_ANEW}, or run with tracking=none)") from error
-    if experiment.artifact_location != artifacts:
-        raise SetupError(f"{database} was made for {_local(experiment.artifact_location).parent}; {_ANEW}")
+            if experiment.tags.get(run_table.TAG) != run_table.STATE:
+                client.set_experiment_tag(experiment.experiment_id, run_table.TAG, run_table.STATE)
+        if experiment.artifact_location != artifacts:
+            raise SetupError(f"{database} was made for {_local(experiment.artifact_location).parent}; {_ANEW}")
     return client, experiment.experiment_id
 
 
-_ANEW = "delete it and `python -m dkgi.relog` makes it anew"
+@contextlib.contextmanager
+def _usable(runs_dir: Path) -> Iterator[None]:
+    """Turn any failure into a SetupError: MLflow, SQLAlchemy, Alembic and SQLite have no exception in common."""
+    try:
+        yield
+    except SetupError:
+        raise
+    except Exception as error:
+        way_out = f"make {runs_dir} writable, or {_ANEW}, or run with tracking=none"
+        raise SetupError(f"{runs_dir / DATABASE}: {_brief(error)}; {way_out}") from error
 
 
 def _create_database(database: Path, artifacts: str) -> None:
