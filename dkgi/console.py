@@ -44,12 +44,6 @@ def fail(error: SetupError) -> NoReturn:
     sys.exit(2)
 
 
-def fail(error: Exception) -> NoReturn:
-    """End the process over something that the user can fix: one line on stderr, exit code 2."""
-    stderr().print(f"dkgi: {error}", soft_wrap=True)
-    sys.exit(2)
-
-
 class LogHandler(logging.Handler):
     """Prints log records above a live display instead of through it."""
 
