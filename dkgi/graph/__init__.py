@@ -1,0 +1,1 @@
+"""Knowledge graphs as files: export, check, views, readers."""

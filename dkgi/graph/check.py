@@ -1,0 +1,125 @@
+"""Proves of an export, read back from disk, that it holds the graph that it was written from (paper, section 2).
+
+>>> check_export(folder, sample)                                       # doctest: +SKIP
+dkgi.graph.check.CheckFailed: edges/01.tsv: target 12 is a gene, schema.json says disease
+
+Not covered: whether the source itself is right.
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dkgi.graph.read import SHARD_SIZE, Schema, read_candidates, read_edges, read_nodes, read_schema
+
+SAMPLE_SIZE = 100
+SourceRecord = tuple[int, tuple[str, bool], Mapping[str, Any]]
+"""Node ID, (node type, is candidate), attributes."""
+
+
+class CheckFailed(Exception):
+    """The export contradicts its source or itself: a bug, in a source or in the export."""
+
+
+class Sample:
+    """100 records, chosen at random with a fixed seed from a stream of unknown length (reservoir sampling)."""
+
+    def __init__(self) -> None:
+        self.records: list[SourceRecord] = []
+        self._offered = 0
+        self._random = np.random.default_rng(0)
+
+    def offer(self, records: Sequence[SourceRecord]) -> None:
+        """Keep some of the next `records` of the stream."""
+        room = SAMPLE_SIZE - len(self.records)
+        self.records += records[:room]
+        later = records[room:] if room else records
+        first = self._offered + len(records) - len(later)
+        places = self._random.integers(0, np.arange(first, first + len(later)) + 1)
+        for position in np.flatnonzero(places < SAMPLE_SIZE).tolist():
+            self.records[places[position]] = later[position]
+        self._offered += len(records)
+
+
+def check_export(folder: Path, sample: Sample) -> None:
+    """Raise CheckFailed at the first contradiction among the files, or between them and the sample."""
+    schema = read_schema(folder)
+    type_ids = check_nodes(folder, schema)
+    check_sample(folder, sample)
+    for relation in schema.relation_types:
+        rows = read_edges(folder, relation)
+        require(len(rows) == relation.rows, f"{relation.file}: {len(rows)} rows, schema.json says {relation.rows}")
+        for column, end, allowed in ((0, "source", relation.source_types), (1, "target", relation.target_types)):
+            check_ends(rows[:, column], type_ids, schema, allowed, f"{relation.file}: {end}")
+
+
+def require(condition: bool, message: str) -> None:
+    if not condition:
+        raise CheckFailed(message)
+
+
+def check_nodes(folder: Path, schema: Schema) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """Every node once, in order, in its shard; counts and candidates as stated. Returns each node's type ID."""
+    numbers = {node_type.name: node_type.id for node_type in schema.node_types}
+    type_ids = np.zeros(schema.nodes, dtype=np.uint8)
+    candidates = []
+    count = 0
+    for node in read_nodes(folder):
+        require(node.node_id == count and count < schema.nodes, f"nodes: found node {node.node_id} in place of {count}")
+        type_ids[count] = numbers[node.node_type]
+        if node.is_candidate:
+            candidates.append(count)
+        count += 1
+    require(count == schema.nodes, f"nodes: {count} of them, schema.json says {schema.nodes}")
+    files = sorted(path.name for path in (folder / "nodes").iterdir())
+    require(
+        files == [f"{n:04}.jsonl" for n in range(math.ceil(count / SHARD_SIZE))], f"nodes: unexpected files {files}"
+    )
+    require(read_candidates(folder).tolist() == candidates, "candidate_ids.txt differs from is_candidate of the nodes")
+    for node_type in schema.node_types:
+        found = int(np.count_nonzero(type_ids == node_type.id))
+        require(
+            found == node_type.nodes, f"nodes: {found} of type {node_type.name}, schema.json says {node_type.nodes}"
+        )
+    return type_ids
+
+
+def check_ends(
+    ends: np.ndarray[Any, np.dtype[np.int64]],
+    type_ids: np.ndarray[Any, np.dtype[np.uint8]],
+    schema: Schema,
+    allowed: Sequence[str],
+    where: str,
+) -> None:
+    missing = ends[(ends < 0) | (ends >= len(type_ids))]
+    require(not len(missing), f"{where} {missing[:1]} is no node")
+    names = [node_type.name for node_type in schema.node_types]
+    is_allowed = np.array([name in allowed for name in names])
+    for node_id in ends[~is_allowed[type_ids[ends]]][:1].tolist():
+        require(False, f"{where} {node_id} is a {names[type_ids[node_id]]}, schema.json says {', '.join(allowed)}")
+
+
+def check_sample(folder: Path, sample: Sample) -> None:
+    """The sampled nodes, found by shard and line as DATA_FORMAT.txt teaches, are the source's records."""
+    for node_id, (node_type, candidate), attributes in sorted(sample.records, key=lambda record: record[0]):
+        expected = {"node_id": node_id, "node_type": node_type, "is_candidate": candidate}
+        with (folder / "nodes" / f"{node_id // SHARD_SIZE:04}.jsonl").open(encoding="utf-8") as file:
+            line = next(line for number, line in enumerate(file) if number == node_id % SHARD_SIZE)
+        found = json.loads(line)
+        require(list(found) == [*expected, "attributes"], f"node {node_id}: keys {list(found)}")
+        require(found == expected | {"attributes": plain(attributes)}, f"node {node_id} differs from its source")
+
+
+def plain(value: Any) -> Any:
+    """`value` as JSON can hold it: non-finite numbers are null, tuples are lists."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        return {key: plain(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(entry) for entry in value]
+    return value

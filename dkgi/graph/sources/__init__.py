@@ -1,0 +1,1 @@
+"""One module a source of graphs; each builds a `SourceGraph`."""
