@@ -80,10 +80,14 @@ def check_nodes(folder: Path, schema: Schema) -> np.ndarray[Any, np.dtype[np.uin
         files == [f"{n:04}.jsonl" for n in range(math.ceil(count / SHARD_SIZE))], f"nodes: unexpected files {files}"
     )
     require(read_candidates(folder).tolist() == candidates, "candidate_ids.txt differs from is_candidate of the nodes")
+    require(len(candidates) == schema.candidates, f"{len(candidates)} candidates, schema.json says {schema.candidates}")
     for node_type in schema.node_types:
-        found = int(np.count_nonzero(type_ids == node_type.id))
+        of_type = type_ids == node_type.id
+        found = int(np.count_nonzero(of_type)), int(np.count_nonzero(of_type[candidates]))
         require(
-            found == node_type.nodes, f"nodes: {found} of type {node_type.name}, schema.json says {node_type.nodes}"
+            found == (node_type.nodes, node_type.candidates),
+            f"{found[0]} nodes, {found[1]} candidates of type {node_type.name}, "
+            f"schema.json says {node_type.nodes}, {node_type.candidates}",
         )
     return type_ids
 
