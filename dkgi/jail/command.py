@@ -1,0 +1,84 @@
+"""Run one command in a jail of its own.
+
+>>> jail = Jail(config_file, box, host.nsjail, uid=1900000000, lifeline=lifeline)
+>>> jail.run(["/bin/bash", "-c", "ls nodes | head -2; exit 7"], Path("out"), timeout_s=10).exit_code
+7
+
+Not covered: who may ask for a command and where its output is kept (server.py).
+"""
+
+import errno
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dkgi.jail.nsjail import arguments
+from dkgi.process import Bounds, Lifeline, run
+from dkgi.types import Box, CommandResult
+
+# The first process of a jail ignores signals sent from inside and has to reap orphans: so a shell is first and the
+# command second. What that shell would say about a killed command goes nowhere; the command's stderr is untouched.
+_FIRST = ("/bin/bash", "-c", '{ "$@" 2>&3 3>&-; } 3>&2 2>/dev/null; exit $?', "_")
+_LONGEST_WORD = 128 * 1024
+_LONGEST_COMMAND = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Jail:
+    """The jail of one attempt: every command gets a new one from the same configuration, run as host user `uid`."""
+
+    config: Path
+    box: Box
+    nsjail: Path
+    uid: int
+    lifeline: Lifeline
+
+    def run(self, argv: Sequence[str], output: Path, *, timeout_s: float, cancel: int | None = None) -> CommandResult:
+        """Run `argv`, all that it prints going to the new file `output`. Never raises for what the command does.
+
+        `cancel` is a pipe or socket that hangs up when the result is no longer wanted.
+        Raises OSError when `output` cannot be written (full disk) or nsjail cannot be started.
+        """
+        bounds = Bounds(min(timeout_s, self.box.wall_s), self.box.memory_mb, self.box.output_mb)
+        file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        log = os.memfd_create("log")
+        try:
+            os.fchmod(file, 0o644)
+            if problem := _problem(argv):
+                return CommandResult(126, None, output, os.write(file, f"bash: {problem}\n".encode()), 0.0, 0.0, 0.0)
+            words = [os.fsencode(word) for word in arguments(self.nsjail, self.config, log, [*_FIRST, *argv])]
+            ended = run(words, file, bounds, self.lifeline, cancel=cancel, owner=self.uid, pass_fds=(log,))
+            errors = _errors(log) if ended.exit_code == 255 else ""
+            return CommandResult(
+                exit_code=ended.exit_code,
+                killed_by="sandbox" if errors else ended.killed_by,
+                output=output,
+                output_bytes=ended.output_bytes,
+                wall_s=ended.wall_s,
+                cpu_s=ended.cpu_s,
+                peak_rss_mb=ended.peak_rss_mb,
+                error=errors,
+            )
+        finally:
+            os.close(log)
+            os.close(file)
+
+
+def _problem(argv: Sequence[str]) -> str:
+    """Why the kernel would not take `argv`, in its own words, or nothing."""
+    try:
+        sizes = [len(os.fsencode(word)) for word in argv]
+    except UnicodeEncodeError:
+        return os.strerror(errno.EILSEQ)
+    if any("\0" in word for word in argv):
+        return os.strerror(errno.EINVAL)
+    if not sizes or max(sizes) >= _LONGEST_WORD or sum(sizes) >= _LONGEST_COMMAND:
+        return os.strerror(errno.E2BIG)
+    return ""
+
+
+def _errors(log: int) -> str:
+    """nsjail's complaints: with any of them, exit code 255 is its own and not the command's."""
+    lines = os.pread(log, 65536, 0).decode(errors="replace").splitlines()
+    return "; ".join(lines) if any(line.startswith(("[E]", "[F]")) for line in lines) else ""

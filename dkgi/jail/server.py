@@ -1,0 +1,141 @@
+"""The command server: runs agents' commands in jails, on a Unix socket, for every harness alike.
+
+>>> with CommandServer(folder.path, spec, find_host(), Hidden.default()) as server:
+...     with server.attempt(workspace, Path("commands.jsonl")) as commands:
+...         commands.run(["/bin/bash", "-c", "wc -l candidate_ids.txt"], timeout_s=120).output
+PosixPath('.../w/0b1c2d3e/4f5a6b7c/outputs/0001.txt')
+
+A request is one line `{"token": ..., "argv": [...], "timeout_s": ...}`, the answer one line with the fields of a
+CommandResult, or `{"refused": "unknown token"}`. Each command has a connection of its own and ends when that does.
+Not covered: what a command may see (profile.py), how much of its output a model gets to read (dkgi/truncate.py).
+"""
+
+import contextlib
+import dataclasses
+import json
+import os
+import secrets
+import socket
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from dkgi.jail.attempt import AttemptCommands, Places
+from dkgi.jail.client import CommandClient, address
+from dkgi.jail.command import Jail
+from dkgi.jail.preflight import Hidden, check_sources, self_check
+from dkgi.jail.profile import Host, SandboxSpec, agent_box, config
+from dkgi.process import Lifeline
+from dkgi.types import Workspace
+
+_REQUEST_BYTES = 8 * 2**20
+_REQUEST_S = 10.0
+_CLOSE_S = 30.0
+
+
+class CommandServer:
+    """Serves until closed. `folder` is a private one, on the file system of the attempts' folders (RunFolder.path)."""
+
+    def __init__(self, folder: Path, spec: SandboxSpec, host: Host, hidden: Hidden) -> None:
+        self.socket = folder / "commands"
+        self._folder, self._spec, self._host, self._hidden = folder, spec, host, hidden
+        self._lifeline = Lifeline()
+        self._places = Places(spec.commands_at_once or max(4, 2 * (os.cpu_count() or 1)))
+        self._attempts: dict[str, AttemptCommands] = {}
+        self._listener = socket.socket(socket.AF_UNIX)
+        with address(self.socket) as name:
+            self._listener.bind(name)
+        self.socket.chmod(0o600)
+        self._listener.listen(256)
+        self._closing = threading.Event()
+        self._acceptor = threading.Thread(target=self._accept, name="commands", daemon=True)
+        self._acceptor.start()
+
+    @contextmanager
+    def attempt(self, workspace: Workspace, log: Path) -> Iterator[CommandClient]:
+        """A client for the commands of one attempt; on leaving, those that run are killed. `log` gets a line a command.
+
+        Raises SetupError unless the self-check passes in the attempt's own jail: before that nothing can be run in it.
+        """
+        uid = workspace.scratch_dir.stat().st_uid
+        if uid == 0:
+            raise ValueError(f"{workspace.scratch_dir} belongs to root; make it with RunFolder.new_attempt")
+        box = agent_box(self._spec, workspace)
+        check_sources(box, self._hidden)
+        file = self._folder / f"{secrets.token_hex(4)}.cfg"
+        file.write_text(config(box, self._spec, self._host, uid=uid, hidden=self._hidden.paths))
+        jail = Jail(file, box, self._host.nsjail, uid, self._lifeline)
+        commands = AttemptCommands(jail, self._places, self._folder, workspace.outputs_dir, log)
+        token = secrets.token_hex(16)
+        try:
+            self_check(jail, self._hidden, self._folder)
+            self._attempts[token] = commands
+            yield CommandClient(self.socket, token)
+        finally:
+            self._attempts.pop(token, None)
+            commands.close()
+            file.unlink()
+
+    def close(self) -> None:
+        """Kill all commands and stop serving."""
+        if self._closing.is_set():
+            return
+        self._closing.set()
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._acceptor.join(timeout=_CLOSE_S)
+        self._listener.close()
+        for commands in list(self._attempts.values()):
+            commands.close()
+        self._lifeline.close()
+        self._places.close()
+        self.socket.unlink(missing_ok=True)
+
+    def __enter__(self) -> "CommandServer":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _accept(self) -> None:
+        while not self._closing.is_set():
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:  # closed, or out of file descriptors for the moment
+                self._closing.wait(0.05)
+                continue
+            threading.Thread(target=self._serve, args=(connection,), name="command", daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with connection, contextlib.suppress(ConnectionError, TimeoutError):
+            connection.settimeout(_REQUEST_S)
+            answer = self._answer(connection)
+            connection.sendall(json.dumps(answer).encode() + b"\n")
+
+    def _answer(self, connection: socket.socket) -> Mapping[str, Any]:
+        try:
+            request = json.loads(_line(connection))
+            token, argv, timeout_s = request["token"], request["argv"], float(request["timeout_s"])
+        except (ValueError, KeyError, TypeError) as error:
+            return {"refused": f"malformed request: {error!r}"}
+        if not isinstance(argv, list) or not all(isinstance(word, str) for word in argv):
+            return {"refused": "malformed request: argv is not a list of strings"}
+        commands = self._attempts.get(token)
+        if commands is None:
+            return {"refused": "unknown token"}
+        result = commands.run(argv, timeout_s=timeout_s, connection=connection)
+        return dataclasses.asdict(result) | {"output": str(result.output)}
+
+
+def _line(connection: socket.socket) -> bytes:
+    """The request. Raises ValueError where it is too long, ConnectionError or TimeoutError where none comes."""
+    received = bytearray()
+    while not received.endswith(b"\n"):
+        block = connection.recv(65536)
+        if not block:
+            raise ConnectionError("the client is gone")
+        received += block
+        if len(received) > _REQUEST_BYTES:
+            raise ValueError("longer than 8 MiB")
+    return bytes(received)

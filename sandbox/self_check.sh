@@ -1,0 +1,34 @@
+# Runs in an attempt's jail before its agent starts, on bash's own commands; dkgi/jail/preflight.py judges the lines.
+# Arguments: host paths that must not be seen.
+shopt -s nullglob dotglob
+
+echo "uid $UID $EUID"
+while read -r key value _; do
+  case $key in CapEff: | CapBnd: | NoNewPrivs: | Seccomp:) echo "status $key $value" ;; esac
+done </proc/self/status
+processes=(/proc/[0-9]*)
+echo "processes ${#processes[@]}"
+while read -r line; do echo "mount $line"; done </proc/self/mountinfo
+
+while read -r name _; do
+  [[ $name == *:* ]] && echo "interface ${name%%:*}"
+done </proc/self/net/dev
+refusal=$({ exec 3<>/dev/tcp/127.0.0.1/9; } 2>&1)
+echo "tcp ${refusal##*: }"
+
+files=0
+for file in * */*; do
+  if [[ ! -r $file ]]; then echo "unreadable $file"; elif [[ -f $file ]]; then files=$((files + 1)); fi
+done
+((files > 0)) && echo graph_readable
+{ : >.written; } 2>/dev/null || echo graph_read_only
+{ : >/scratch/full_outputs/.written; } 2>/dev/null || echo outputs_read_only
+for folder in /scratch /tmp; do
+  { echo x >"$folder/.written"; } 2>/dev/null && rm "$folder/.written" && echo "writable $folder"
+done
+
+for path in "$@"; do
+  entries=("$path"/*)
+  [[ -f $path || ${#entries[@]} -gt 0 ]] && echo "visible $path"
+done
+echo done
