@@ -1,0 +1,104 @@
+"""What MLflow shows of a cell and of a query: names, tags, parameters, metrics. Pure data, no mlflow.
+
+>>> query_tags(cell, result, parent="8203b3d48ddf44cd81c5761e22cef84e")
+{'dkgi.kind': 'query', 'dkgi.cell': '1a2b3c4d5e6f', 'dkgi.dataset': 'hpo', ..., 'dkgi.outcome': 'scored'}
+
+Texts that an agent wrote are shortened and escaped for the place where the UI shows them.
+Not covered: trajectories (spans.py) and the writing (runs.py).
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dkgi.types import Prices, QueryResult
+
+AXES = ("dataset", "split", "harness", "tools", "model", "prompt", "sandbox")
+"""What a cell is made of, in the order in which people name it."""
+PARENT = "mlflow.parentRunId"
+
+_PREVIEW = 1000
+_PARAMETER = 6000
+_PARAMETER_NAME = 250
+
+
+@dataclass(frozen=True, slots=True)
+class CellInfo:
+    """What MLflow shows of a cell: its id, short names by axis (`AXES`), resolved configuration, git commit."""
+
+    cell: str
+    axes: Mapping[str, str]
+    config: Mapping[str, Any]
+    git_commit: str = ""
+
+    @property
+    def prices(self) -> Prices | None:
+        prices = self.config["model"]["prices"]
+        return Prices(**prices) if prices else None
+
+
+def cell_name(cell: CellInfo) -> str:
+    """`full_dkgi · heuristic · native · hpo · test`: what differs most comes first, since lists cut names off."""
+    return " · ".join(cell.axes[axis] for axis in ("tools", "model", "harness", "dataset", "split"))
+
+
+def cell_tags(cell: CellInfo) -> dict[str, str]:
+    source = {"mlflow.source.name": "dkgi", "mlflow.source.type": "LOCAL", "mlflow.source.git.commit": cell.git_commit}
+    return axis_tags(cell, kind="cell") | source
+
+
+def cell_params(cell: CellInfo) -> dict[str, str]:
+    """The configuration as `limits.attempts` -> `3`, and the axes under their short names."""
+    return _flat(cell.config) | {axis: cell.axes[axis] for axis in AXES}
+
+
+def query_name(result: QueryResult) -> str:
+    """`hpo:00017`, with `#1` for its second run under `repeats`."""
+    return f"{result.dataset}:{result.number:05}" + (f" #{result.repeat}" if result.repeat else "")
+
+
+def query_tags(cell: CellInfo, result: QueryResult, *, parent: str) -> dict[str, str]:
+    """The tags of a query's run; its description is the question and the final message."""
+    return axis_tags(cell, kind="query") | {
+        PARENT: parent,
+        "dkgi.query": str(result.number),
+        "dkgi.repeat": str(result.repeat),
+        "dkgi.stop": result.stops[-1] if result.stops else "",
+        "dkgi.outcome": result.outcome,
+        "mlflow.note.content": f"{_escaped(preview(result.query))}\n\n{_escaped(preview(result.final_answer))}",
+    }
+
+
+def axis_tags(cell: CellInfo, *, kind: str) -> dict[str, str]:
+    return {"dkgi.kind": kind, "dkgi.cell": cell.cell} | {f"dkgi.{axis}": cell.axes[axis] for axis in AXES}
+
+
+def rounded(name: str, value: float) -> float:
+    """A metric as the UI should print it, since it prints every digit: shares to 4 places, micro-dollars, else tenths."""
+    return round(value, 6 if "cost" in name else 4 if value <= 1 else 1)
+
+
+def preview(text: str) -> str:
+    """The beginning of a text, in one line."""
+    line = " ".join(text[: 2 * _PREVIEW].split())
+    return line if len(line) <= _PREVIEW else f"{line[:_PREVIEW]} …"
+
+
+def _escaped(text: str) -> str:
+    """Text as Markdown that shows it and does nothing else: no image, link or heading."""
+    return re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", text)
+
+
+def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Nested configuration within MLflow's limits for a parameter; the artifact config.yaml has all of it."""
+    params: dict[str, str] = {}
+    for key, value in config.items():
+        name = re.sub(r"[^\w\-. :/]", "_", f"{prefix}{key}")[:_PARAMETER_NAME]
+        if isinstance(value, Mapping):
+            params |= _flat(value, f"{name}.")
+        else:
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            params[name] = text if len(text) <= _PARAMETER else f"{text[: _PARAMETER - 1]}…"
+    return params

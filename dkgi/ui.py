@@ -1,0 +1,60 @@
+"""MLflow's UI over the runs folder, for this machine only: `make ui`, or `python -m dkgi.ui [--port 5001]`.
+
+    Runs: http://127.0.0.1:5000/#/experiments/1/runs?viewStateShareKey=dkgi (in a few seconds; Ctrl-C ends the server)
+
+Not covered: the view behind that address (run_table.py) and access from other machines, for which MLflow has no
+passwords by default.
+"""
+
+import argparse
+import os
+import socket
+import sys
+from pathlib import Path
+
+from dkgi import console, tracking
+from dkgi.paths import runs_dir
+from dkgi.tracking import run_table
+from dkgi.types import SetupError
+
+
+def serve(runs: Path, port: int) -> None:
+    """Become the MLflow server of `runs`. Returns never; raises SetupError without a database or a free port."""
+    database = runs / tracking.DATABASE
+    if not database.exists():
+        raise SetupError(
+            f"{database} does not exist; run `python -m dkgi`, or `python -m dkgi.relog` if there are cells"
+        )
+    _refuse_taken(port)
+    _, experiment = tracking.connect(runs)
+    address = run_table.address(port, experiment)
+    console.stderr().print(f"Runs: {address} (in a few seconds; Ctrl-C ends the server)", soft_wrap=True)
+    command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
+    command += ["--backend-store-uri", f"sqlite:///{database}", "--no-serve-artifacts"]
+    command += ["--default-artifact-root", (runs / "artifacts").as_uri(), "--uvicorn-opts", "--log-level warning"]
+    # Job runners are processes for features that we do not use.
+    os.execve(sys.executable, command, os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"})
+
+
+def _refuse_taken(port: int) -> None:
+    with socket.socket() as probe:
+        # As the server does, so that a port on which one has just ended counts as free.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise SetupError(f"--port {port}: {error.strerror}; try `python -m dkgi.ui --port {port + 1}`") from None
+
+
+def main() -> None:
+    """Run the command line of this process."""
+    parser = argparse.ArgumentParser(prog="python -m dkgi.ui", description="MLflow's UI over the runs folder.")
+    parser.add_argument("--port", type=int, default=5000)
+    try:
+        serve(runs_dir(), parser.parse_args().port)
+    except SetupError as error:
+        console.fail(error)
+
+
+if __name__ == "__main__":
+    main()
