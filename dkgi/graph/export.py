@@ -4,7 +4,7 @@
     edges/00.tsv      source_id<TAB>target_id, then one edge a line
     candidate_ids.txt, schema.json, DATA_FORMAT.txt
 
->>> digest = write_export(hpo.build(), cache_dir() / "graphs" / "hpo-4.0.0")  # doctest: +SKIP
+>>> digest = write_export(hpo.build(), cache_dir() / "graphs" / "hpo-4.0.0")
 
 The layout is that of the paper, section 2. The folder appears under its name complete and checked, or not at all;
 its digest lies beside it (manifest.py), where no agent sees it.
@@ -122,20 +122,25 @@ def write_files(graph: SourceGraph, folder: Path) -> None:
 
 def write_nodes(graph: SourceGraph, folder: Path) -> tuple[np.ndarray[Any, np.dtype[np.uint8]], Sample]:
     """Write the node files; returns each node's type and the records that the check will look for."""
-    nodes = enumerate(graph.nodes)
     kinds = [(node_type.name, node_type.candidate) for node_type in graph.node_types]
-    type_ids: list[np.ndarray[Any, np.dtype[np.uint8]]] = []
+    type_ids = bytearray()
     sample = Sample()
-    while shard := list(islice(nodes, SHARD_SIZE)):
+    nodes = iter(graph.nodes)
+    while True:
         lines = []
-        for node_id, (type_id, attributes) in shard:
-            name, candidate = kinds[type_id]
-            record = {"node_id": node_id, "node_type": name, "is_candidate": candidate, "attributes": attributes}
+        for type_id, attributes in islice(nodes, SHARD_SIZE):
+            node_id = len(type_ids)
+            node_type, candidate = kinds[type_id]
+            record = {"node_id": node_id, "node_type": node_type, "is_candidate": candidate, "attributes": attributes}
             lines.append(orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE))
-        (folder / f"{len(type_ids):04}.jsonl").write_bytes(b"".join(lines))
-        sample.offer([(node_id, kinds[type_id], attributes) for node_id, (type_id, attributes) in shard])
-        type_ids.append(np.fromiter((type_id for _, (type_id, _) in shard), np.uint8, len(shard)))
-    return np.concatenate(type_ids), sample
+            type_ids.append(type_id)
+            if node_id == sample.due:
+                sample.take(record)
+        if not lines:
+            break
+        with (folder / f"{node_id // SHARD_SIZE:04}.jsonl").open("wb") as file:
+            file.writelines(lines)
+    return np.frombuffer(type_ids, dtype=np.uint8), sample
 
 
 def edge_file(number: int) -> str:

@@ -3,7 +3,7 @@
     graphs/hpo-4.0.0/                    what agents may see
     graphs/hpo-4.0.0.manifest.json       {"digest":"5e1f...","files":{"nodes/0000.jsonl":{"sha256":...}},"dropped":{...}}
 
->>> verify(cache_dir() / "graphs" / "hpo-4.0.0").digest  # doctest: +SKIP
+>>> verify(cache_dir() / "graphs" / "hpo-4.0.0").digest
 '5e1f...'
 
 Not covered: whether the files make sense (check.py); damage that keeps size and time of a file, unless `full=True`.

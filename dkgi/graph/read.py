@@ -1,9 +1,9 @@
 """Readers of an export, for code outside the sandbox.
 
->>> schema = read_schema(folder)                                       # doctest: +SKIP
->>> next(read_nodes(folder))                                           # doctest: +SKIP
+>>> schema = read_schema(folder)
+>>> next(read_nodes(folder))
 Node(node_id=0, node_type='phenotype', is_candidate=True, attributes={'name': 'Abnormality of body height', ...})
->>> read_edges(folder, schema.relation("gene_disease"))                # doctest: +SKIP
+>>> read_edges(folder, schema.relation("gene_disease"))
 array([[31075, 26345], ...])
 
 Released exports have a space after each colon and comma, ours have none; both are read.

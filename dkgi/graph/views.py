@@ -1,7 +1,7 @@
 """Views: variants of an export, made of hard links. They are what agents get to see.
 
->>> make_view(export, dest, graph=True, edges=False, tools_line=True)   # doctest: +SKIP
->>> sorted(path.name for path in dest.iterdir())                        # doctest: +SKIP
+>>> make_view(export, dest, graph=True, edges=False, tools_line=True)
+>>> sorted(path.name for path in dest.iterdir())
 ['DATA_FORMAT.txt', 'candidate_ids.txt', 'nodes', 'schema.json']
 
 The three switches are those of a `ToolPolicy`; only small text files are written anew.
