@@ -45,6 +45,11 @@ class RecordedAttempt:
         spent = sum((step.usage for step in self.steps if step.usage), Usage())
         return replace(spent, complete=False)
 
+    @property
+    def wall_s(self) -> float:
+        """Seconds it took; from its first to its last step where it was cut off."""
+        return self.end.wall_s if self.end else self.steps[-1].time - self.steps[0].time if self.steps else 0.0
+
 
 @dataclass(frozen=True, slots=True)
 class Cell:

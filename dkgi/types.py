@@ -41,6 +41,10 @@ class SandboxError(Exception):
     """A jail could not be started, or its self-check failed: the attempt is void, and not by the agent's doing."""
 
 
+class SafetyStop(Exception):
+    """Labels or a key were seen where they must not be: the whole run stops."""
+
+
 class ModelError(Exception):
     """A model gave no reply. `usage` is what the failing request cost all the same."""
 

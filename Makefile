@@ -1,0 +1,36 @@
+# make demo: install and run the first 20 questions.  make test: everything that must hold.
+PYTHON ?= python3
+BIN := .venv/bin
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+
+.PHONY: demo test soak bench ui clean
+
+demo: .venv/.installed
+	$(BIN)/python -m dkgi
+
+test: .venv/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/pytest
+
+soak: .venv/.installed-dev
+	$(BIN)/pytest tests/soak
+
+bench: .venv/.installed-dev
+	for script in tests/bench/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+ui: .venv/.installed
+	$(BIN)/python -m dkgi.ui
+
+clean:
+	rm -rf .venv
+
+.venv/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable .
+	touch $@
+
+.venv/.installed-dev: .venv/.installed
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@

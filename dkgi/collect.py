@@ -1,0 +1,71 @@
+"""The side of a cell that knows the answers: takes finished queries, reads gold, scores, and passes the score on.
+
+>>> collector = Collector(cell, read_gold("hpo", "test", cache_dir()), canary, tracker)
+>>> for result in answer_queries(...):
+...     score = collector.take(result)
+
+The only reader of gold besides the analysis. Agents' side (runner.py) hands over results and hears nothing back.
+Not covered: figures of the whole cell (analysis/summary.py).
+"""
+
+from collections.abc import Mapping, Set
+from dataclasses import asdict
+from functools import partial
+
+import orjson
+
+from dkgi.files import write_atomically
+from dkgi.metrics import NO_ANSWER, score
+from dkgi.store import Cell
+from dkgi.tracking import Tracker
+from dkgi.types import QueryResult, SafetyStop, Score
+
+
+class Collector:
+    """Scores of one cell; those of earlier sessions are in `scored` from the start. For one thread."""
+
+    def __init__(self, cell: Cell, gold: Mapping[int, Set[int]], canary: str, tracker: Tracker) -> None:
+        self._cell = cell
+        self._gold = gold
+        self._canary = canary.encode()
+        self._tracker = tracker
+        self._path = cell.folder / "scores.jsonl"
+        self.scored = [(result, self._score(result)) for result in cell.results()]
+        write_atomically(self._path, b"".join(_line(*pair) for pair in self.scored))
+        for pair in self.scored:
+            if not tracker.has(pair[0]):
+                self._log(*pair)
+
+    def take(self, result: QueryResult) -> Score:
+        """Score a finished query and log it. Raises SafetyStop where its trajectory shows that labels leaked."""
+        steps = self._cell.query_folder(result.number, result.repeat) / "steps.jsonl"
+        if self._canary in steps.read_bytes():
+            raise SafetyStop(f"{steps}: holds the canary that lies beside the labels; a jail leaks, do not trust this cell")
+        earned = self._score(result)
+        self._forget(result.number, result.repeat)
+        self.scored.append((result, earned))
+        with self._path.open("ab") as file:
+            file.write(_line(result, earned))
+        self._log(result, earned)
+        return earned
+
+    def _score(self, result: QueryResult) -> Score:
+        if result.outcome != "scored":
+            return NO_ANSWER
+        return score(result.node_ids, gold=self._gold[result.number])
+
+    def _forget(self, number: int, repeat: int) -> None:
+        """Drop an earlier result of a query that was tried again."""
+        earlier = len(self.scored)
+        self.scored = [pair for pair in self.scored if (pair[0].number, pair[0].repeat) != (number, repeat)]
+        if len(self.scored) < earlier:
+            write_atomically(self._path, b"".join(_line(*pair) for pair in self.scored))
+
+    def _log(self, result: QueryResult, earned: Score) -> None:
+        folder = self._cell.query_folder(result.number, result.repeat)
+        self._tracker.log(result, earned, folder / "steps.jsonl", partial(self._cell.steps, result.number, result.repeat))
+
+
+def _line(result: QueryResult, earned: Score) -> bytes:
+    values = {"number": result.number, "repeat": result.repeat} | asdict(earned)
+    return orjson.dumps(values, option=orjson.OPT_APPEND_NEWLINE)

@@ -1,0 +1,168 @@
+"""A composed Hydra config, turned into one frozen, checked `Experiment`.
+
+>>> load(["limit=5", "limits.wall_s=600"]).limits.wall_s
+600.0
+
+No DictConfig travels past this module. There is no field for a key in any group, and values that look like one are
+refused without being shown.
+Not covered: whether a sandbox, a data set or a harness works here; they check that themselves.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
+
+import orjson
+from hydra.experimental.callback import Callback
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from dkgi.console import fail
+from dkgi.dataset import DatasetSpec
+from dkgi.harness.native import NativeSpec
+from dkgi.jail.profile import SandboxSpec
+from dkgi.keys import looks_like_key
+from dkgi.models.heuristic import HeuristicSpec
+from dkgi.models.scripted import ScriptedSpec
+from dkgi.paths import data_dir, runs_dir
+from dkgi.prompt import PromptSpec
+from dkgi.types import Limits, SetupError, ToolPolicy
+
+Positive = Annotated[int, Field(gt=0)]
+
+
+@dataclass(frozen=True, slots=True)
+class MlflowSpec:
+    """From conf/tracking/mlflow.yaml. `traces`: also log a trace a query."""
+
+    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
+    kind: Literal["mlflow"]
+    traces: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NoTrackingSpec:
+    """From conf/tracking/none.yaml."""
+
+    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
+    kind: Literal["none"]
+
+
+class Experiment(BaseModel):
+    """One cell and how to run it: the composed configuration, checked."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    dataset: DatasetSpec
+    harness: NativeSpec
+    model: Annotated[HeuristicSpec | ScriptedSpec, Field(discriminator="kind")]
+    tools: ToolPolicy
+    sandbox: SandboxSpec
+    prompt: PromptSpec
+    limits: Limits
+    tracking: Annotated[MlflowSpec | NoTrackingSpec, Field(discriminator="kind")]
+    limit: Positive | None
+    threads: Positive
+    repeats: Positive
+    retry: Literal["none", "infra", "failed"]
+    dry_run: bool
+    keep_scratch: bool
+
+    @model_validator(mode="after")
+    def _positive_limits(self) -> "Experiment":
+        for name in ("wall_s", "max_turns", "attempts"):
+            value = getattr(self.limits, name)
+            if value is not None and value <= 0:
+                raise ValueError(f"limits.{name}: must be greater than 0, not {value}")
+        if self.limits.backoff_s < 0:
+            raise ValueError(f"limits.backoff_s: must not be negative, not {self.limits.backoff_s}")
+        return self
+
+    @property
+    def axes(self) -> dict[str, str]:
+        """The names by which people compare cells."""
+        return {
+            "dataset": self.dataset.name,
+            "split": self.dataset.base_split,
+            "harness": self.harness.name,
+            "tools": self.tools.name,
+            "model": self.model.name,
+            "prompt": self.prompt.name,
+            "sandbox": self.sandbox.kind,
+        }
+
+    def identity(self) -> dict[str, Any]:
+        """The part of the configuration that can change an answer; two runs that agree in it are one cell."""
+        whole = self.model_dump(mode="json", include={"harness", "model", "tools", "prompt", "limits"})
+        sandbox = {"kind": self.sandbox.kind}
+        dataset = self.model_dump(mode="json")["dataset"] | {"split": self.dataset.base_split}
+        return whole | {"dataset": dataset, "sandbox": sandbox}
+
+
+def cell_id(experiment: Experiment, digests: Mapping[str, str]) -> str:
+    """First 12 hex digits of the sha256 over what can change an answer: configuration, prompts, export, labels, prices."""
+    identity = {"config": experiment.identity(), "digests": dict(digests)}
+    return hashlib.sha256(orjson.dumps(identity, option=orjson.OPT_SORT_KEYS)).hexdigest()[:12]
+
+
+def build(config: DictConfig) -> Experiment:
+    """Check a composed configuration. Raises SetupError with one line a fault, each naming its key."""
+    task = OmegaConf.masked_copy(config, [str(key) for key in config if key not in ("hydra", "experiment")])
+    if missing := sorted(OmegaConf.missing_keys(task)):
+        raise SetupError("\n".join(f"{key}: a value is needed; set {key}=... on the command line" for key in missing))
+    try:
+        values = OmegaConf.to_container(task, resolve=True)
+    except OmegaConfBaseException as error:
+        raise SetupError(f"{error.full_key or 'config'}: {str(error).splitlines()[0]}") from None
+    for key, value in _leaves(values):
+        if looks_like_key(value):
+            raise SetupError(f"{key}: this looks like an API key; keep keys in environment variables")
+    try:
+        return Experiment.model_validate(values)
+    except ValidationError as error:
+        raise SetupError("\n".join(_fault(fault) for fault in error.errors(include_input=False, include_url=False))) from None
+
+
+def load(overrides: Sequence[str] = ()) -> Experiment:
+    """Compose and check the shipped configuration, as the command line does. For other programs and for tests."""
+    from hydra import compose, initialize_config_dir
+
+    register_resolvers()
+    with initialize_config_dir(str(data_dir("conf")), version_base="1.3"):
+        return build(compose("config", overrides=list(overrides)))
+
+
+def register_resolvers() -> None:
+    """`${dkgi.runs:}` in YAML: the folder that runs write to."""
+    OmegaConf.register_new_resolver("dkgi.runs", lambda: str(runs_dir()), replace=True)
+
+
+class ValidateCallback(Callback):
+    """Checks the configuration before Hydra makes a folder. Hydra turns exceptions of callbacks into warnings, not exits."""
+
+    def on_run_start(self, config: DictConfig, **_: Any) -> None:
+        try:
+            build(config)
+        except SetupError as error:
+            fail(error)
+
+
+def _fault(fault: Any) -> str:
+    """One line for one of pydantic's errors; the value is left out, it could be a secret."""
+    message = fault["msg"].removeprefix("Value error, ")
+    # The tag of a union is a place in pydantic's path, but not in the user's YAML.
+    keys = [str(part) for place, part in enumerate(fault["loc"]) if not (place == 1 and fault["loc"][0] in _UNIONS)]
+    return f"{'.'.join(keys)}: {message}" if keys else message
+
+
+_UNIONS = {name for name, field in Experiment.model_fields.items() if field.discriminator}
+
+
+def _leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from _leaves(inner, f"{key}.{name}" if key else str(name))
+    else:
+        yield key, value

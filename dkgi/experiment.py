@@ -1,0 +1,201 @@
+"""One cell from its checked configuration to its table: what `python -m dkgi` does.
+
+>>> run(load(["limit=5"]))
+0
+
+    data set -> queries that are not finished -> agents (runner.py) -> results -> scores (collect.py) -> table
+
+Not covered: many cells at once.
+"""
+
+import errno
+import platform
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from dkgi import __version__, console, tracking
+from dkgi.analysis import tables
+from dkgi.analysis.summary import summarise
+from dkgi.board import Board
+from dkgi.collect import Collector
+from dkgi.config import Experiment, MlflowSpec, cell_id
+from dkgi.dataset import Dataset, prepare
+from dkgi.gold import read_canary, read_gold
+from dkgi.harness import open_harness
+from dkgi.models import open_models
+from dkgi.paths import cache_dir, runs_dir
+from dkgi.pricing import dollars, expected_dollars
+from dkgi.prompt import prompt_digest, render_prompt
+from dkgi.runner import CellRun, answer_queries
+from dkgi.seats import Seats
+from dkgi.store import Cell, Lock, open_cell
+from dkgi.tracking import Tracker
+from dkgi.types import Query, SafetyStop, SetupError
+
+_FULL_OR_READ_ONLY = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM}
+
+
+def run(experiment: Experiment) -> int:
+    """Run one cell, or only check and price it (`dry_run`). Returns the exit code; raises SetupError."""
+    try:
+        return _run(experiment)
+    except OSError as error:
+        if error.errno not in _FULL_OR_READ_ONLY:
+            raise
+        raise SetupError(f"{error.filename or runs_dir()}: {error.strerror}; make room or make it writable, then run the same command again: nothing is lost") from error
+
+
+def _run(experiment: Experiment) -> int:
+    harness = open_harness(experiment.harness)
+    harness.check(experiment.tools)
+    models = open_models(experiment.model)
+    dataset = prepare(experiment.dataset, cache_dir())
+    queries = _select(experiment, dataset)
+    digests = {
+        "export": dataset.export_digest,
+        "queries": dataset.queries_digest,
+        "labels": dataset.labels_digest,
+        "prompts": prompt_digest(experiment.prompt, experiment.tools),
+    }
+    prompt = partial(_prompt, experiment)
+    with Seats(experiment, dataset.export, cache_dir()) as seats:
+        if experiment.dry_run:
+            return _report_dry_run(experiment, queries, prompt, cell_id(experiment, digests))
+        cell = open_cell(runs_dir(), cell_id(experiment, digests), _manifest(experiment, digests, seats.programs))
+        _warn_of_other_code(cell)
+        cell_run = CellRun(
+            cell=cell,
+            dataset=experiment.dataset.name,
+            harness=harness,
+            models=models,
+            policy=experiment.tools,
+            limits=experiment.limits,
+            prices=experiment.model.prices,
+            answer_key=experiment.prompt.answer_key,
+            prompt=prompt,
+            seat=seats.open,
+        )
+        with Lock(cell):
+            return _answer(experiment, cell_run, queries)
+
+
+def _answer(experiment: Experiment, cell_run: CellRun, queries: list[Query]) -> int:
+    """Answer what is not finished, and show what the cell came to."""
+    cell, spec = cell_run.cell, experiment.dataset
+    tracker = _open_tracker(experiment, cell)
+    gold = read_gold(spec.name, spec.base_split, cache_dir())
+    collector = Collector(cell, gold, read_canary(spec.name, cache_dir()), tracker)
+    wanted = {(query.number, repeat) for query in queries for repeat in range(experiment.repeats)}
+    todo = _unfinished(experiment, cell, queries)
+    label = " · ".join(experiment.axes[axis] for axis in ("dataset", "split", "harness", "tools", "model"))
+    earlier = [pair for pair in collector.scored if (pair[0].number, pair[0].repeat) in wanted]
+    redo = {(query.number, repeat) for query, repeat in todo}
+    code = 0
+    try:
+        with (
+            Board(label, len(wanted), [pair for pair in earlier if (pair[0].number, pair[0].repeat) not in redo]) as board,
+            closing(answer_queries(cell_run, todo, threads=experiment.threads)) as results,
+        ):
+            for result in results:
+                board.update(result, collector.take(result))
+    except KeyboardInterrupt:
+        code = 130
+    except SafetyStop as error:
+        console.stderr().print(f"dkgi: {error}", soft_wrap=True)
+        code = 3
+    scored = [pair for pair in collector.scored if (pair[0].number, pair[0].repeat) in wanted]
+    tracker.finish(summarise(collector.scored).metrics(spec.name), complete=code == 0)
+    if scored:
+        tables.show({label: summarise(scored)})
+    _say_what_next(cell, len(wanted) - len(scored), experiment, code)
+    return code
+
+
+def _select(experiment: Experiment, dataset: Dataset) -> list[Query]:
+    queries = dataset.queries(experiment.dataset.split)
+    return queries[: experiment.limit]
+
+
+def _unfinished(experiment: Experiment, cell: Cell, queries: list[Query]) -> list[tuple[Query, int]]:
+    """What is still to do, repeat by repeat, so that an early end leaves whole repeats."""
+    again = {"none": (), "infra": ("failed_infra",), "failed": ("failed_infra", "failed_agent")}[experiment.retry]
+    todo = []
+    for repeat in range(experiment.repeats):
+        for query in queries:
+            result = cell.result(query.number, repeat)
+            if result is None or result.outcome in again:
+                todo.append((query, repeat))
+    return todo
+
+
+def _prompt(experiment: Experiment, query: Query) -> str:
+    return render_prompt(experiment.prompt, experiment.tools, query=query.text, corpus="/graph", scratch="/scratch")
+
+
+def _open_tracker(experiment: Experiment, cell: Cell) -> Tracker:
+    if not isinstance(experiment.tracking, MlflowSpec):
+        return tracking.NullTracker()
+    manifest = cell.manifest
+    info = tracking.CellInfo(cell.id, manifest["axes"], manifest["config"], manifest["git_commit"])
+    return tracking.open(info, runs_dir(), traces=experiment.tracking.traces)
+
+
+def _manifest(experiment: Experiment, digests: Mapping[str, str], programs: Mapping[str, str]) -> dict[str, Any]:
+    """What a cell is and where it was made; written once, at its first run."""
+    return {
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "dkgi_version": __version__,
+        "git_commit": _git_commit(),
+        "config": experiment.model_dump(mode="json"),
+        "axes": experiment.axes,
+        "digests": dict(digests),
+        "python": platform.python_version(),
+        "agent_programs": dict(programs),
+        "machine": {"system": platform.platform(), "processor": platform.machine()},
+    }
+
+
+def _git_commit() -> str:
+    """Commit of the checkout that this code runs from, or an empty string."""
+    root = Path(__file__).resolve().parent.parent
+    if not (root / ".git").exists():
+        return ""
+    command = ["git", "-C", str(root), "rev-parse", "HEAD"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def _warn_of_other_code(cell: Cell) -> None:
+    """Code is not part of a cell's identity; say so where a cell goes on under another version of it."""
+    made_with = (cell.manifest["dkgi_version"], cell.manifest["git_commit"])
+    if made_with != (__version__, _git_commit()):
+        made = made_with[1][:12] or made_with[0]
+        console.stderr().print(f"cell {cell.id} was begun with another version of dkgi ({made})", soft_wrap=True)
+
+
+def _report_dry_run(experiment: Experiment, queries: list[Query], prompt: Any, cell: str) -> int:
+    """What a run would do: one prompt to read (stdout), then cell, queries and price."""
+    done = Cell(runs_dir() / "cells" / cell)
+    left = [q for q in queries for repeat in range(experiment.repeats) if done.result(q.number, repeat) is None]
+    each = expected_dollars(experiment.tools, experiment.model.prices)
+    price = "no price is known for this model" if each is None else f"about ${each * len(left):,.2f} (${each:.4f} a query)"
+    console.stdout().print(prompt(queries[0]), soft_wrap=True)
+    console.stderr().print(f"cell {cell}: {len(left)} queries to answer, {price}. Nothing was run.", soft_wrap=True)
+    return 0
+
+
+def _say_what_next(cell: Cell, missing: int, experiment: Experiment, code: int) -> None:
+    err = console.stderr()
+    if missing:
+        err.print(f"{missing} queries are not finished: the same command goes on with them", soft_wrap=True)
+    err.print(f"cell {cell.id} is in {cell.folder}", soft_wrap=True)
+    if isinstance(experiment.tracking, MlflowSpec):
+        err.print("compare cells in the MLflow UI: make ui", soft_wrap=True)

@@ -1,0 +1,21 @@
+"""Harnesses by their `kind`, loaded when one is opened.
+
+>>> open_harness(NativeSpec(kind="native", name="native", context=Level3()))
+Native(spec=NativeSpec(...))
+
+Not covered: what a harness may do (types.Harness).
+"""
+
+from importlib import import_module
+from typing import Any
+
+from dkgi.types import Harness
+
+_KINDS = {"native": "dkgi.harness.native:Native"}
+
+
+def open_harness(spec: Any) -> Harness:
+    """The harness that its configuration describes."""
+    module, _, name = _KINDS[spec.kind].partition(":")
+    harness: Harness = getattr(import_module(module), name)(spec)
+    return harness

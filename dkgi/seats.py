@@ -1,0 +1,73 @@
+"""Where attempts work: a view of the graph, folders of their own, and commands in a jail that has proved itself.
+
+>>> with Seats(experiment, export, cache_dir()) as seats:
+...     with seats.open(Path("commands.jsonl")) as seat:
+...         seat.commands.run(["/bin/bash", "-c", "ls"], timeout_s=60)
+
+Leaving a seat ends its commands and removes its folders; leaving the seats removes everything, and what a killed
+process left is removed at the next start. With `keep_scratch` an attempt's folders move to `<cache>/kept` instead,
+and the log of its commands says where.
+Not covered: what a jail is (jail/).
+"""
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Self
+
+from dkgi.config import Experiment
+from dkgi.graph.views import make_view
+from dkgi.jail.preflight import Hidden, probe
+from dkgi.jail.profile import find_host
+from dkgi.jail.scratch import RunFolder
+from dkgi.jail.server import CommandServer
+from dkgi.runner import Seat
+from dkgi.types import Workspace
+
+
+class Seats:
+    """The places of one run. `programs` are the versions of what agents get, as the jail itself told them.
+
+    Raises SetupError where a jail cannot hold on this machine.
+    """
+
+    def __init__(self, experiment: Experiment, export: Path, cache: Path) -> None:
+        policy = experiment.tools
+        hidden = Hidden.default(words=(policy.name, experiment.harness.name, experiment.model.name))
+        self._kept = cache / "kept" if experiment.keep_scratch else None
+        with ExitStack() as stack:
+            self._folder = stack.enter_context(RunFolder(cache / "w"))
+            self._graph = self._folder.path / "graph"
+            make_view(export, self._graph, graph=policy.graph, edges=policy.edges, tools_line=policy.tools_line)
+            self._server = stack.enter_context(CommandServer(self._folder.path, experiment.sandbox, find_host(), hidden))
+            workspace = self._folder.new_attempt(self._graph)
+            self.programs = probe(self._server, workspace)
+            self._folder.remove(workspace)
+            self._stack = stack.pop_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    @contextmanager
+    def open(self, log: Path) -> Iterator[Seat]:
+        """A seat for one attempt, its jail checked. `log` gets a line for each command."""
+        workspace = self._folder.new_attempt(self._graph)
+        try:
+            with self._server.attempt(workspace, log) as commands:
+                yield Seat(workspace, commands)
+        finally:
+            self._leave(workspace, log)
+
+    def _leave(self, workspace: Workspace, log: Path) -> None:
+        if self._kept is None:
+            return self._folder.remove(workspace)
+        folder = workspace.scratch_dir.parent
+        kept = self._kept / folder.name
+        self._kept.mkdir(mode=0o700, exist_ok=True)
+        folder.rename(kept)
+        with log.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"kept": str(kept)}) + "\n")

@@ -1,0 +1,49 @@
+"""What many tests need: a small graph as plain files, and a place for an attempt on it."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dkgi.jail.preflight import Hidden
+from dkgi.jail.profile import SandboxSpec, find_host
+from dkgi.jail.scratch import RunFolder
+from dkgi.jail.server import CommandServer
+from dkgi.runner import Seat
+
+SANDBOX = SandboxSpec(
+    kind="nsjail", wall_s=60, memory_mb=512, output_mb=256, file_mb=64, processes=64, commands_at_once=None
+)
+
+
+@pytest.fixture
+def films(tmp_path: Path) -> Path:
+    """Three films and a director, in the files of an export."""
+    folder = tmp_path / "films"
+    (folder / "nodes").mkdir(parents=True)
+    (folder / "edges").mkdir()
+    names = ["The Long Boat", "Harbour Lights", "Winter in Bremen", "Ada Lund"]
+    lines = [
+        {"node_id": n, "node_type": "film" if n < 3 else "person", "is_candidate": n < 3, "attributes": {"name": name}}
+        for n, name in enumerate(names)
+    ]
+    (folder / "nodes" / "0000.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (folder / "edges" / "00.tsv").write_text("source_id\ttarget_id\n3\t0\n3\t2\n")
+    (folder / "candidate_ids.txt").write_text("0\n1\n2\n")
+    for path in [folder, *folder.rglob("*")]:
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    return folder
+
+
+@pytest.fixture
+def seat(films: Path, tmp_path: Path) -> Iterator[Seat]:
+    """A place for one attempt on the films, with a real jail."""
+    log = tmp_path / "commands.jsonl"
+    with (
+        RunFolder(tmp_path / "w") as folder,
+        CommandServer(folder.path, SANDBOX, find_host(), Hidden((tmp_path / "labels",), ())) as server,
+    ):
+        workspace = folder.new_attempt(films)
+        with server.attempt(workspace, log) as commands:
+            yield Seat(workspace, commands)
