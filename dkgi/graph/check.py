@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from dkgi.graph.read import SHARD_SIZE, Schema, read_candidates, read_edges, read_nodes, read_schema
+from dkgi.graph.read import SHARD_SIZE, Rows, Schema, read_candidates, read_edges, read_nodes, read_schema
 
 SAMPLE_SIZE = 100
 
@@ -49,14 +49,18 @@ class Sample:
             self.due += int(math.log(1 - self._random.random()) / math.log(1 - self._weight))
 
 
-def check_export(folder: Path, sample: Sample) -> None:
-    """Raise CheckFailed at the first contradiction among the files, or between them and the sample."""
+def check_export(folder: Path, sample: Sample, edges: Sequence[Rows]) -> None:
+    """Raise CheckFailed at the first contradiction among the files, or between them and the source's records and rows."""
     schema = read_schema(folder)
     type_ids = check_nodes(folder, schema)
     check_sample(folder, sample)
-    for relation in schema.relation_types:
+    require(
+        len(edges) == len(schema.relation_types), f"edges: {len(edges)} relations in the source, not in schema.json"
+    )
+    for relation, source_rows in zip(schema.relation_types, edges, strict=True):
         rows = read_edges(folder, relation)
         require(len(rows) == relation.rows, f"{relation.file}: {len(rows)} rows, schema.json says {relation.rows}")
+        require(np.array_equal(rows, source_rows), f"{relation.file}: rows differ from the source")
         for column, end, allowed in ((0, "source", relation.source_types), (1, "target", relation.target_types)):
             check_ends(rows[:, column], type_ids, schema, allowed, f"{relation.file}: {end}")
 

@@ -114,7 +114,7 @@ def write_files(graph: SourceGraph, folder: Path) -> None:
     (folder / "candidate_ids.txt").write_bytes(b"".join(b"%d\n" % node_id for node_id in candidates.tolist()))
     write_schema(schema_of(graph, np.bincount(type_ids, minlength=len(graph.node_types))), folder / "schema.json")
     (folder / "DATA_FORMAT.txt").write_text(data_format(), encoding="utf-8")
-    check_export(folder, sample)
+    check_export(folder, sample, graph.edges)
     for path in [folder, *folder.rglob("*")]:
         path.chmod(0o755 if path.is_dir() else 0o644)
         manifest.sync(path)

@@ -124,7 +124,7 @@ def unchanged(path: Path, record: FileRecord, *, full: bool) -> bool:
 
 
 def rebuild(folder: Path) -> str:
-    return f"to build it anew: rm -r {path_of(folder)}, then run again"
+    return f"to build it anew: rm -f {path_of(folder)}, then run again"
 
 
 def sync(path: Path) -> None:

@@ -10,6 +10,8 @@ import pytest
 from dkgi.graph.export import NodeType, RelationType, SourceGraph, write_export
 from dkgi.graph.sources import hpo
 
+NONE = np.empty((0, 2), dtype=np.int64)
+"""A relation without rows."""
 SLICE = Path(__file__).parents[1] / "data" / "hpo_slice"
 
 

