@@ -122,7 +122,9 @@ def build(config: DictConfig) -> Experiment:
     try:
         return Experiment.model_validate(values)
     except ValidationError as error:
-        raise SetupError("\n".join(_fault(fault) for fault in error.errors(include_input=False, include_url=False))) from None
+        raise SetupError(
+            "\n".join(_fault(fault) for fault in error.errors(include_input=False, include_url=False))
+        ) from None
 
 
 def load(overrides: Sequence[str] = ()) -> Experiment:

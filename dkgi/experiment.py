@@ -11,9 +11,8 @@ Not covered: many cells at once.
 import errno
 import platform
 import subprocess
-import sys
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Mapping
+from contextlib import closing
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -30,11 +29,11 @@ from dkgi.gold import read_canary, read_gold
 from dkgi.harness import open_harness
 from dkgi.models import open_models
 from dkgi.paths import cache_dir, runs_dir
-from dkgi.pricing import dollars, expected_dollars
+from dkgi.pricing import expected_dollars
 from dkgi.prompt import prompt_digest, render_prompt
 from dkgi.runner import CellRun, answer_queries
 from dkgi.seats import Seats
-from dkgi.store import Cell, Lock, open_cell
+from dkgi.store import RUN_AGAIN, Cell, Lock, open_cell
 from dkgi.tracking import Tracker
 from dkgi.types import Query, SafetyStop, SetupError
 
@@ -48,7 +47,7 @@ def run(experiment: Experiment) -> int:
     except OSError as error:
         if error.errno not in _FULL_OR_READ_ONLY:
             raise
-        raise SetupError(f"{error.filename or runs_dir()}: {error.strerror}; make room or make it writable, then run the same command again: nothing is lost") from error
+        raise SetupError(f"{error.filename or runs_dir()}: {error.strerror}; {RUN_AGAIN}") from error
 
 
 def _run(experiment: Experiment) -> int:
@@ -99,7 +98,9 @@ def _answer(experiment: Experiment, cell_run: CellRun, queries: list[Query]) -> 
     code = 0
     try:
         with (
-            Board(label, len(wanted), [pair for pair in earlier if (pair[0].number, pair[0].repeat) not in redo]) as board,
+            Board(
+                label, len(wanted), [pair for pair in earlier if (pair[0].number, pair[0].repeat) not in redo]
+            ) as board,
             closing(answer_queries(cell_run, todo, threads=experiment.threads)) as results,
         ):
             for result in results:
@@ -186,7 +187,9 @@ def _report_dry_run(experiment: Experiment, queries: list[Query], prompt: Any, c
     done = Cell(runs_dir() / "cells" / cell)
     left = [q for q in queries for repeat in range(experiment.repeats) if done.result(q.number, repeat) is None]
     each = expected_dollars(experiment.tools, experiment.model.prices)
-    price = "no price is known for this model" if each is None else f"about ${each * len(left):,.2f} (${each:.4f} a query)"
+    price = (
+        "no price is known for this model" if each is None else f"about ${each * len(left):,.2f} (${each:.4f} a query)"
+    )
     console.stdout().print(prompt(queries[0]), soft_wrap=True)
     console.stderr().print(f"cell {cell}: {len(left)} queries to answer, {price}. Nothing was run.", soft_wrap=True)
     return 0

@@ -72,9 +72,9 @@ class Lifeline:
 
     @property
     def group(self) -> int:
-        """The process group to start children in. Raises RuntimeError when the shell is gone: nothing would be watched."""
+        """The process group to start children in. Raises OSError when the shell is gone: nothing would end them."""
         if self._shell.poll() is not None:
-            raise RuntimeError("the shell that ends child processes was killed; start dkgi again")
+            raise ChildProcessError("the shell that ends child processes is gone")
         return self._shell.pid
 
     def close(self) -> None:

@@ -37,7 +37,12 @@ def render_prompt(spec: PromptSpec, policy: ToolPolicy, *, query: str, corpus: s
 
 def prompt_digest(spec: PromptSpec, policy: ToolPolicy) -> str:
     """sha256 over all that the model reads from us under a prompt and a policy, tool texts included."""
-    names = [*_parts(spec, policy), *(f"tools/{name}.json" for name in policy.tools), "tools/messages.json", "output_limit.txt"]
+    names = [
+        *_parts(spec, policy),
+        *(f"tools/{name}.json" for name in policy.tools),
+        "tools/messages.json",
+        "output_limit.txt",
+    ]
     digest = hashlib.sha256()
     for name in names:
         digest.update(f"{name}\0{read_part(name)}\0".encode())

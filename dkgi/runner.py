@@ -9,7 +9,7 @@ Not covered: what to run (experiment.py), scores (collect.py).
 """
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -69,7 +69,7 @@ class CellRun:
     seat: Callable[[Path], AbstractContextManager[Seat]]
 
 
-def answer_queries(run: CellRun, todo: Sequence[tuple[Query, int]], *, threads: int) -> Iterator[QueryResult]:
+def answer_queries(run: CellRun, todo: Sequence[tuple[Query, int]], *, threads: int) -> Generator[QueryResult]:
     """Answer each (query, repeat) and yield its result as it comes. Closing the iterator ends all work.
 
     Raises what a worker raised: a fault in the program, or a SetupError such as a full disk.
@@ -94,7 +94,7 @@ def answer_queries(run: CellRun, todo: Sequence[tuple[Query, int]], *, threads: 
             finished.put(None)
 
     # Daemons, since a thread that waits for a provider must not hold up the end of the process.
-    workers = [threading.Thread(target=work, daemon=True) for _ in range(min(threads, len(todo)))]
+    workers = [threading.Thread(target=work, name="agent", daemon=True) for _ in range(min(threads, len(todo)))]
     for worker in workers:
         worker.start()
     try:

@@ -40,7 +40,9 @@ class Seats:
             self._folder = stack.enter_context(RunFolder(cache / "w"))
             self._graph = self._folder.path / "graph"
             make_view(export, self._graph, graph=policy.graph, edges=policy.edges, tools_line=policy.tools_line)
-            self._server = stack.enter_context(CommandServer(self._folder.path, experiment.sandbox, find_host(), hidden))
+            self._server = stack.enter_context(
+                CommandServer(self._folder.path, experiment.sandbox, find_host(), hidden)
+            )
             workspace = self._folder.new_attempt(self._graph)
             self.programs = probe(self._server, workspace)
             self._folder.remove(workspace)
@@ -64,7 +66,8 @@ class Seats:
 
     def _leave(self, workspace: Workspace, log: Path) -> None:
         if self._kept is None:
-            return self._folder.remove(workspace)
+            self._folder.remove(workspace)
+            return
         folder = workspace.scratch_dir.parent
         kept = self._kept / folder.name
         self._kept.mkdir(mode=0o700, exist_ok=True)

@@ -24,6 +24,7 @@ from pydantic import TypeAdapter
 from dkgi.files import read_json, write_atomically
 from dkgi.types import Attempt, QueryResult, SetupError, Step, Usage
 
+RUN_AGAIN = "make room or make it writable and run the same command again, nothing is lost"
 _RESULT = TypeAdapter(QueryResult)
 _STEP = TypeAdapter(Step)
 _ATTEMPT = TypeAdapter(Attempt)
@@ -125,7 +126,8 @@ class Journal:
     def __init__(self, cell: Cell, number: int, repeat: int) -> None:
         folder = cell.query_folder(number, repeat)
         folder.mkdir(parents=True, exist_ok=True)
-        self._file = (folder / "steps.jsonl").open("a+b")
+        # Unbuffered: what a full disk refuses must not be tried again when the file is closed.
+        self._file = (folder / "steps.jsonl").open("a+b", buffering=0)
         _cut_torn_line(self._file)
 
     def __enter__(self) -> Self:
@@ -142,10 +144,14 @@ class Journal:
         self._append({"attempt": attempt, "end": asdict(end)}, durable=True)
 
     def _append(self, record: Mapping[str, Any], *, durable: bool) -> None:
-        self._file.write(orjson.dumps(_without_empty(record), option=orjson.OPT_APPEND_NEWLINE))
-        self._file.flush()
-        if durable:
-            os.fdatasync(self._file.fileno())
+        try:
+            left = memoryview(orjson.dumps(_without_empty(record), option=orjson.OPT_APPEND_NEWLINE))
+            while left:
+                left = left[self._file.write(left) :]
+            if durable:
+                os.fdatasync(self._file.fileno())
+        except OSError as error:
+            raise SetupError(f"{self._file.name}: {error.strerror}; {RUN_AGAIN}") from error
 
 
 class Lock:
@@ -159,7 +165,9 @@ class Lock:
             self._file.seek(0)
             owner = self._file.read().strip() or "another process"
             self._file.close()
-            raise SetupError(f"cell {cell.id} is being run by {owner}; wait for it, or end it and start again") from None
+            raise SetupError(
+                f"cell {cell.id} is being run by {owner}; wait for it, or end it and start again"
+            ) from None
         self._file.truncate(0)
         self._file.write(f"process {os.getpid()} on {os.uname().nodename}\n")
         self._file.flush()
@@ -180,7 +188,9 @@ def open_cell(runs: Path, cell_id: str, manifest: Mapping[str, Any]) -> Cell:
         if not (cell.folder / "manifest.json").exists():
             write_atomically(cell.folder / "manifest.json", orjson.dumps(dict(manifest), option=orjson.OPT_INDENT_2))
     except OSError as error:
-        raise SetupError(f"{cell.folder}: {error.strerror}; make it writable, or name another folder in DKGI_RUNS") from None
+        raise SetupError(
+            f"{cell.folder}: {error.strerror}; make it writable, or name another folder in DKGI_RUNS"
+        ) from None
     return cell
 
 

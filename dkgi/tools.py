@@ -39,7 +39,9 @@ def run_call(call: ToolCall, tools: Mapping[str, Tool], *, timeout_s: float) -> 
     tool = tools.get(call.name)
     if tool is None:
         return ToolOutput(message("unknown_tool", name=call.name, tools=", ".join(tools)), is_error=True)
-    example = json.dumps({key: _EXAMPLES[tool.spec.parameters["properties"][key]["type"]] for key in tool.spec.parameters["required"]})
+    example = json.dumps(
+        {key: _EXAMPLES[tool.spec.parameters["properties"][key]["type"]] for key in tool.spec.parameters["required"]}
+    )
     try:
         args = json.loads(call.arguments)
     except (ValueError, RecursionError) as error:
@@ -62,7 +64,7 @@ def _wrong_arguments(args: Any, parameters: Mapping[str, Any]) -> str:
         wanted = parameters["properties"][name]["type"]
         if isinstance(value, bool) or not isinstance(value, _PYTHON_TYPES[wanted]):
             return f"{name} must be of type {wanted}"
-        if wanted != "string" and value <= 0:
+        if isinstance(value, int | float) and value <= 0:
             return f"{name} must be greater than 0"
     return ""
 
@@ -79,7 +81,12 @@ class Bash:
 
     def call(self, args: Mapping[str, Any], *, timeout_s: float) -> ToolOutput:
         if "\0" in args["command"]:
-            return ToolOutput(message("bad_arguments", name="bash", reason="command holds a NUL character", example='{"command": "ls"}'), is_error=True)
+            return ToolOutput(
+                message(
+                    "bad_arguments", name="bash", reason="command holds a NUL character", example='{"command": "ls"}'
+                ),
+                is_error=True,
+            )
         seconds = min(timeout_s, args.get("timeout", timeout_s))
         result = _run(self.commands, ["/bin/bash", "-c", args["command"]], seconds)
         parts = [head_tail(result.output, f"{OUTPUTS}/{result.output.name}")]

@@ -7,7 +7,7 @@ Frozen dataclasses and protocols only; the standard library is all they import.
 Not covered: configuration (config.py), which validates the ones marked "from YAML".
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol
@@ -309,11 +309,7 @@ class Task:
     workspace: Workspace
     model: Model
     commands: CommandRunner
-    on_step: "StepSink"
-
-
-class StepSink(Protocol):
-    def __call__(self, step: Step) -> None: ...
+    on_step: Callable[[Step], None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,8 @@
 
     Runs: http://127.0.0.1:5000/#/experiments/1/runs?viewStateShareKey=dkgi (in a few seconds; Ctrl-C ends the server)
 
-Not covered: the view behind that address (run_table.py) and access from other machines, for which MLflow has no
-passwords by default.
+Not covered: the view behind that address (tracking/run_table.py); access from other machines, for which MLflow asks
+no password; and a server that is killed with SIGKILL, whose worker goes on.
 """
 
 import argparse
@@ -29,11 +29,13 @@ def serve(runs: Path, port: int) -> None:
     _, experiment = tracking.connect(runs)
     address = run_table.address(port, experiment)
     console.stderr().print(f"Runs: {address} (in a few seconds; Ctrl-C ends the server)", soft_wrap=True)
+    store = f"sqlite:///{database}"
     command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
-    command += ["--backend-store-uri", f"sqlite:///{database}", "--no-serve-artifacts"]
+    command += ["--backend-store-uri", store, "--registry-store-uri", store, "--no-serve-artifacts"]
     command += ["--default-artifact-root", (runs / "artifacts").as_uri(), "--uvicorn-opts", "--log-level warning"]
-    # Job runners are processes for features that we do not use.
-    os.execve(sys.executable, command, os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"})
+    # Job runners are processes for features that nobody here uses; the warnings are about MLflow's own libraries.
+    quiet = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "PYTHONWARNINGS": "ignore"}
+    os.execve(sys.executable, command, os.environ | quiet)
 
 
 def _refuse_taken(port: int) -> None:

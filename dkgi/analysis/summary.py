@@ -4,7 +4,7 @@
 >>> summary.hit_at_1, summary.outcomes
 (Interval(mean=0.45, low=0.25, high=0.65), {'scored': 18, 'time_limit': 2})
 
-Not covered: how scores come about (metrics.py) and how figures are shown (tables.py).
+Not covered: how scores come about (collect.py) and how figures are shown (tables.py).
 """
 
 import math
@@ -13,7 +13,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+import orjson
+
 from dkgi.analysis.statistics import Interval, bootstrap
+from dkgi.store import Cell
 from dkgi.types import QueryResult, Score
 
 SCORES = ("hit_at_1", "recall_at_20", "mrr")
@@ -109,3 +112,24 @@ def summarise(scored: Iterable[tuple[QueryResult, Score]]) -> Summary:
         incomplete=incomplete,
         **intervals,
     )
+
+
+def scored_results(cell: Cell) -> list[tuple[QueryResult, Score]]:
+    """The finished queries of a cell with their scores, by number and repeat; those not scored yet are left out.
+
+    Needs no gold. A query is finished but not scored for the moment in between; the next run of the cell scores it.
+    """
+    try:
+        lines = (cell.folder / "scores.jsonl").read_bytes().split(b"\n")
+    except FileNotFoundError:
+        return []
+    scores = {}
+    # Whatever follows the last newline was cut off in writing.
+    for line in lines[:-1]:
+        values = orjson.loads(line)
+        scores[values.pop("number"), values.pop("repeat")] = Score(**values)
+    return [
+        (result, scores[result.number, result.repeat])
+        for result in cell.results()
+        if (result.number, result.repeat) in scores
+    ]

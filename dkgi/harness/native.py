@@ -50,7 +50,9 @@ class Native:
 
     def check(self, policy: ToolPolicy) -> None:
         if unknown := [name for name in policy.tools if name not in TOOLS]:
-            raise SetupError(f"tools={policy.name}: harness {self.spec.name} has no tool {unknown[0]}; it has {', '.join(TOOLS)}")
+            raise SetupError(
+                f"tools={policy.name}: harness {self.spec.name} has no tool {unknown[0]}; it has {', '.join(TOOLS)}"
+            )
 
     def run(self, task: Task) -> Attempt:
         return _Loop(task, self.spec).run()

@@ -38,7 +38,9 @@ class Scripted:
         try:
             self._scripts: dict[str, list[list[dict[str, Any]]]] = json.loads(spec.replies.read_text())
         except (OSError, ValueError) as error:
-            raise SetupError(f"model.replies: cannot use {spec.replies}: {error}; name a JSON file of replies") from None
+            raise SetupError(
+                f"model.replies: cannot use {spec.replies}: {error}; name a JSON file of replies"
+            ) from None
 
     def model(self, query: int, attempt: int, deadline: float) -> Model:
         attempts = self._scripts.get(str(query)) or self._scripts.get("*")
@@ -72,4 +74,6 @@ class _Script:
 
 def _call(call: dict[str, Any], turn: int, place: int) -> ToolCall:
     arguments = call["arguments"]
-    return ToolCall(f"call_{turn}_{place}", call["name"], arguments if isinstance(arguments, str) else json.dumps(arguments))
+    return ToolCall(
+        f"call_{turn}_{place}", call["name"], arguments if isinstance(arguments, str) else json.dumps(arguments)
+    )

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from dkgi.tracking.database import DATABASE, connect, locked, usable
 from dkgi.tracking.fields import AXES, CellInfo
-from dkgi.tracking.runs import MlflowTracker, ReadSteps, create_parent, forget, reopen_parent
+from dkgi.tracking.runs import MlflowTracker, ReadSteps, create_parent, discard_cell, reopen_parent
 from dkgi.types import QueryResult, Score
 
 __all__ = ["AXES", "DATABASE", "CellInfo", "NullTracker", "Tracker", "connect", "forget", "open"]
@@ -52,3 +52,10 @@ def open(cell: CellInfo, runs_dir: Path, *, traces: bool) -> MlflowTracker:
     with usable(runs_dir), locked(runs_dir):
         parent = reopen_parent(client, experiment, cell.cell) or create_parent(client, experiment, cell)
         return MlflowTracker(client, experiment, parent, cell, traces=traces)
+
+
+def forget(cell: str, runs_dir: Path) -> None:
+    """Delete all runs, trajectories and traces of a cell; MLflow keeps the bare rows until `mlflow gc`."""
+    client, experiment = connect(runs_dir)
+    with usable(runs_dir):
+        discard_cell(client, experiment, cell)

@@ -43,16 +43,14 @@ def connect(runs_dir: Path) -> tuple[Any, str]:
     Sets MLflow's variables in this process's environment, so that it never goes to the network and nothing
     redirects it. Raises SetupError where the folder, the database or its version cannot be used.
     """
-    os.environ.update(_ENVIRONMENT)
-    for name in _REDIRECTIONS:
-        os.environ.pop(name, None)
+    _prepare_environment()
     database = runs_dir / DATABASE
     artifacts = (runs_dir / "artifacts").as_uri()
     with usable(runs_dir):
         runs_dir.mkdir(parents=True, exist_ok=True)
         with locked(runs_dir):
             if not database.exists():
-                _create(database, artifacts)
+                create(database, artifacts)
             from mlflow.tracking import MlflowClient
 
             client = MlflowClient(f"sqlite:///{database}")
@@ -66,7 +64,15 @@ def connect(runs_dir: Path) -> tuple[Any, str]:
     return client, experiment.experiment_id
 
 
-def _create(database: Path, artifacts: str) -> None:
+def _prepare_environment() -> None:
+    os.environ.update(_ENVIRONMENT)
+    for name in _REDIRECTIONS:
+        os.environ.pop(name, None)
+
+
+def create(database: Path, artifacts: str) -> None:
+    """A database with MLflow's tables and no experiment of ours; takes seconds. `artifacts`: URI of their folder."""
+    _prepare_environment()
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
     fresh = database.with_suffix(".new")

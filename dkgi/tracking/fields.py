@@ -7,6 +7,7 @@ Texts that an agent wrote are shortened and escaped for the place where the UI s
 Not covered: trajectories (spans.py) and the writing (runs.py).
 """
 
+import html
 import json
 import re
 from collections.abc import Mapping
@@ -87,8 +88,8 @@ def preview(text: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Text as Markdown that shows it and does nothing else: no image, link or heading."""
-    return re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", text)
+    """Text as Markdown that shows it and does nothing else: no image, markup or heading."""
+    return re.sub(r"([\\`*_{}\[\]()#!~|])", r"\\\1", html.escape(text, quote=False))
 
 
 def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:

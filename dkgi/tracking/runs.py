@@ -154,8 +154,8 @@ def create_parent(client: Any, experiment: str, cell: CellInfo) -> str:
     return run_id
 
 
-def forget(client: Any, experiment: str, cell: str) -> None:
-    """Delete all runs, trajectories and traces of a cell. MLflow keeps the bare rows until `mlflow gc`."""
+def discard_cell(client: Any, experiment: str, cell: str) -> None:
+    """Take all runs of a cell out of every list."""
     for run in _search(client, experiment, f"tags.`dkgi.cell` = '{cell}'"):
         _discard(client, experiment, run.info.run_id)
 

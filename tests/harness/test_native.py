@@ -24,12 +24,16 @@ def bash(command: str, **more: Any) -> dict[str, Any]:
     return {"name": "bash", "arguments": {"command": command, **more}}
 
 
-def run(seat: Seat, tmp_path: Path, replies: list[dict[str, Any]], limits: Limits = LIMITS) -> tuple[Attempt, list[Step]]:
+def run(
+    seat: Seat, tmp_path: Path, replies: list[dict[str, Any]], limits: Limits = LIMITS
+) -> tuple[Attempt, list[Step]]:
     path = tmp_path / "replies.json"
     path.write_text(json.dumps({"*": [replies]}))
     model = Scripted(ScriptedSpec("scripted", "scripted", path, None)).model(1, 1, time.monotonic() + limits.wall_s)
     steps: list[Step] = []
-    task = Task(Query(1, "q", "val", False), "the prompt", POLICY, limits, seat.workspace, model, seat.commands, steps.append)
+    task = Task(
+        Query(1, "q", "val", False), "the prompt", POLICY, limits, seat.workspace, model, seat.commands, steps.append
+    )
     return Native(SPEC).run(task), steps
 
 
@@ -40,7 +44,11 @@ def test_a_reply_without_calls_is_the_answer(seat: Seat, tmp_path: Path) -> None
 
 
 def test_several_calls_in_one_turn_are_run_in_order_and_answered_by_their_ids(seat: Seat, tmp_path: Path) -> None:
-    calls = [bash("echo one > /scratch/f"), bash("cat /scratch/f; exit 2"), {"name": "read", "arguments": {"path": "/scratch/f"}}]
+    calls = [
+        bash("echo one > /scratch/f"),
+        bash("cat /scratch/f; exit 2"),
+        {"name": "read", "arguments": {"path": "/scratch/f"}},
+    ]
     attempt, steps = run(seat, tmp_path, [{"text": "look", "calls": calls}, {"text": ANSWER}])
     assert [step.type for step in steps] == ["user", "assistant", *["tool_call"] * 3, *["tool_result"] * 3, "assistant"]
     assert [step.call_id for step in steps[2:5]] == [step.call_id for step in steps[5:8]]
@@ -49,7 +57,11 @@ def test_several_calls_in_one_turn_are_run_in_order_and_answered_by_their_ids(se
 
 
 def test_usage_is_added_up_and_stands_on_the_first_step_of_each_reply(seat: Seat, tmp_path: Path) -> None:
-    first = {"calls": [bash("true"), bash("true")], "reasoning_summary": "hm", "usage": {"input_fresh": 100, "output": 10}}
+    first = {
+        "calls": [bash("true"), bash("true")],
+        "reasoning_summary": "hm",
+        "usage": {"input_fresh": 100, "output": 10},
+    }
     attempt, steps = run(seat, tmp_path, [first, {"text": ANSWER, "usage": {"cache_read": 100, "output": 5}}])
     assert attempt.usage == Usage(input_fresh=100, cache_read=100, output=15, requests=2)
     assert [(s.type, s.usage.output) for s in steps if s.usage] == [("reasoning_summary", 10), ("assistant", 5)]
@@ -89,8 +101,12 @@ def test_a_failing_request_is_billed_and_told(seat: Seat, tmp_path: Path) -> Non
     assert attempt.usage == Usage(input_fresh=50, output=3, requests=2)
 
 
-@pytest.mark.parametrize(("reply", "stop"), [({"text": "no", "stop": "refused"}, "refused"), ({"text": "", "stop": "end"}, "answered")])
-def test_how_a_reply_stopped_decides_how_the_attempt_did(seat: Seat, tmp_path: Path, reply: dict[str, Any], stop: str) -> None:
+@pytest.mark.parametrize(
+    ("reply", "stop"), [({"text": "no", "stop": "refused"}, "refused"), ({"text": "", "stop": "end"}, "answered")]
+)
+def test_how_a_reply_stopped_decides_how_the_attempt_did(
+    seat: Seat, tmp_path: Path, reply: dict[str, Any], stop: str
+) -> None:
     assert run(seat, tmp_path, [reply])[0].stop == stop
 
 
