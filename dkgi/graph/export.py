@@ -12,6 +12,7 @@ Not covered: where graphs come from (sources/) and which files an agent gets (vi
 """
 
 import fcntl
+import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ from typing import Any
 import numpy as np
 import orjson
 
+from dkgi.files import sync_folder
 from dkgi.graph import manifest
 from dkgi.graph.check import Sample, check_export
 from dkgi.graph.read import SHARD_SIZE, Rows
@@ -117,7 +119,9 @@ def write_files(graph: SourceGraph, folder: Path) -> None:
     check_export(folder, sample, graph.edges)
     for path in [folder, *folder.rglob("*")]:
         path.chmod(0o755 if path.is_dir() else 0o644)
-        manifest.sync(path)
+        descriptor = os.open(path, os.O_RDONLY)
+        os.fsync(descriptor)
+        os.close(descriptor)
 
 
 def write_nodes(graph: SourceGraph, folder: Path) -> tuple[np.ndarray[Any, np.dtype[np.uint8]], Sample]:
@@ -218,6 +222,6 @@ def publish(building: Path, folder: Path, dropped: Mapping[str, int]) -> str:
     if folder.exists():
         shutil.rmtree(folder)
     building.rename(folder)
-    manifest.sync(folder.parent)
+    sync_folder(folder.parent)
     manifest.write(new, folder)
     return new.digest

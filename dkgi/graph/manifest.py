@@ -17,6 +17,7 @@ from pathlib import Path
 
 import orjson
 
+from dkgi.files import sync_folder, write_atomically
 from dkgi.types import SetupError
 
 
@@ -64,18 +65,14 @@ def exists(folder: Path) -> bool:
 
 
 def write(manifest: Manifest, folder: Path) -> None:
-    path = path_of(folder)
-    temporary = path.with_suffix(".tmp")
-    temporary.write_bytes(orjson.dumps(asdict(manifest), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
-    temporary.chmod(0o644)
-    sync(temporary)
-    temporary.rename(path)
-    sync(path.parent)
+    content = orjson.dumps(asdict(manifest), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+    write_atomically(path_of(folder), content)
+    path_of(folder).chmod(0o644)
 
 
 def remove(folder: Path) -> None:
     path_of(folder).unlink(missing_ok=True)
-    sync(folder.parent)
+    sync_folder(folder.parent)
 
 
 def read(folder: Path) -> Manifest:
@@ -125,12 +122,3 @@ def unchanged(path: Path, record: FileRecord, *, full: bool) -> bool:
 
 def rebuild(folder: Path) -> str:
     return f"to build it anew: rm -f {path_of(folder)}, then run again"
-
-
-def sync(path: Path) -> None:
-    """fsync of a file or folder."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
