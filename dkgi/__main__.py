@@ -25,6 +25,8 @@ def _run(config: DictConfig) -> None:
         code = run(build(config))
     except SetupError as error:
         fail(error)
+    except KeyboardInterrupt:
+        code = 130
     if code:
         sys.exit(code)
 

@@ -22,7 +22,10 @@ from dkgi.types import QueryResult, SafetyStop, Score
 
 
 class Collector:
-    """Scores of one cell; those of earlier sessions are in `scored` from the start. For one thread."""
+    """Scores of one cell; those of earlier sessions are in `scored` from the start. For one thread.
+
+    Raises SafetyStop where an earlier session saw that labels leak: such a cell is never gone on with.
+    """
 
     def __init__(self, cell: Cell, gold: Mapping[int, Set[int]], canary: str, tracker: Tracker) -> None:
         self._cell = cell
@@ -30,6 +33,9 @@ class Collector:
         self._canary = canary.encode()
         self._tracker = tracker
         self._path = cell.folder / "scores.jsonl"
+        self._unsafe = cell.folder / "unsafe.txt"
+        if self._unsafe.exists():
+            raise SafetyStop(self._unsafe.read_text())
         self.scored = [(result, self._score(result)) for result in cell.results()]
         write_atomically(self._path, b"".join(_line(*pair) for pair in self.scored))
         for pair in self.scored:
@@ -40,7 +46,9 @@ class Collector:
         """Score a finished query and log it. Raises SafetyStop where its trajectory shows that labels leaked."""
         steps = self._cell.query_folder(result.number, result.repeat) / "steps.jsonl"
         if self._canary in steps.read_bytes():
-            raise SafetyStop(f"{steps}: holds the canary that lies beside the labels; a jail leaks, do not trust this cell")
+            message = f"{steps}: holds the canary that lies beside the labels; a jail leaks, nothing of this cell counts"
+            write_atomically(self._unsafe, message.encode())
+            raise SafetyStop(message)
         earned = self._score(result)
         self._forget(result.number, result.repeat)
         self.scored.append((result, earned))

@@ -44,6 +44,9 @@ def run(experiment: Experiment) -> int:
     """Run one cell, or only check and price it (`dry_run`). Returns the exit code; raises SetupError."""
     try:
         return _run(experiment)
+    except SafetyStop as error:
+        console.stderr().print(f"dkgi: {error}", soft_wrap=True)
+        return 3
     except OSError as error:
         if error.errno not in _FULL_OR_READ_ONLY:
             raise
@@ -107,15 +110,13 @@ def _answer(experiment: Experiment, cell_run: CellRun, queries: list[Query]) -> 
                 board.update(result, collector.take(result))
     except KeyboardInterrupt:
         code = 130
-    except SafetyStop as error:
-        console.stderr().print(f"dkgi: {error}", soft_wrap=True)
-        code = 3
     scored = [pair for pair in collector.scored if (pair[0].number, pair[0].repeat) in wanted]
     tracker.finish(summarise(collector.scored).metrics(spec.name), complete=code == 0)
     if scored:
         tables.show({label: summarise(scored)})
-    _say_what_next(cell, len(wanted) - len(scored), experiment, code)
-    return code
+    missing = len(wanted) - len(scored)
+    _say_what_next(cell, missing, experiment)
+    return code or int(missing > 0)
 
 
 def _select(experiment: Experiment, dataset: Dataset) -> list[Query]:
@@ -195,7 +196,7 @@ def _report_dry_run(experiment: Experiment, queries: list[Query], prompt: Any, c
     return 0
 
 
-def _say_what_next(cell: Cell, missing: int, experiment: Experiment, code: int) -> None:
+def _say_what_next(cell: Cell, missing: int, experiment: Experiment) -> None:
     err = console.stderr()
     if missing:
         err.print(f"{missing} queries are not finished: the same command goes on with them", soft_wrap=True)
