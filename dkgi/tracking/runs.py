@@ -187,8 +187,9 @@ def _discard(client: Any, experiment: str, run_id: str) -> None:
     if run.info.status == "RUNNING":
         client.set_terminated(run_id, "KILLED")
     client.delete_traces(experiment, trace_ids=[_trace_id(run_id)])
-    client.delete_run(run_id)
     shutil.rmtree(local_path(run.info.artifact_uri).parent, ignore_errors=True)
+    # Last: as long as it is listed, the next process finds it and takes all of this away again.
+    client.delete_run(run_id)
 
 
 def _trace_id(run_id: str) -> str:

@@ -108,14 +108,14 @@ def _tool(trace: str, number: int, began: float, call: Step | None, result: Step
 
 
 def _arguments(text: str) -> dict[str, Any]:
-    """The arguments of a call, each text among them as code; what is no JSON object, as one text."""
+    """The arguments of a call, each as code; what is no JSON object, as one text."""
     try:
         values = json.loads(text)
     except ValueError:
         values = None
     if not isinstance(values, dict):
         return {"arguments": _code(text)}
-    return {key: _code(value) if isinstance(value, str) else value for key, value in values.items()}
+    return {key: _code(value if isinstance(value, str) else json.dumps(value)) for key, value in values.items()}
 
 
 def _span(trace: str, number: int, name: str, kind: str, began: float, ended: float) -> dict[str, Any]:

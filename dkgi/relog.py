@@ -1,0 +1,55 @@
+"""Make the MLflow log of cells again from their folders: `python -m dkgi.relog [CELL ...] [--no-traces]`.
+
+    $ python -m dkgi.relog 5d1f
+    5d1f0c9a7e42: 300 queries logged
+
+CELL is the beginning of a cell's id; without one, all cells are logged. It calls no model and reads no gold.
+Not covered: cells that a process is working on, which it refuses.
+"""
+
+import argparse
+import sys
+from functools import partial
+from pathlib import Path
+
+from dkgi import console, tracking
+from dkgi.analysis.summary import scored_results, summarise
+from dkgi.paths import runs_dir
+from dkgi.store import Cell, Lock, find_cells
+from dkgi.types import SetupError
+
+
+def relog(cell: Cell, runs: Path, *, traces: bool) -> bool:
+    """Replace what MLflow has of `cell`. Returns whether all of it is logged; raises SetupError."""
+    manifest = cell.manifest
+    info = tracking.CellInfo(cell.id, manifest["axes"], manifest["config"], manifest["git_commit"])
+    with Lock(cell):
+        scored = scored_results(cell)
+        tracking.forget(cell.id, runs)
+        tracker = tracking.open(info, runs, traces=traces)
+        for result, score in scored:
+            steps = partial(cell.steps, result.number, result.repeat)
+            tracker.log(result, score, cell.query_folder(result.number, result.repeat) / "steps.jsonl", steps)
+        tracker.finish(summarise(scored).metrics(info.axes["dataset"]), complete=True)
+    logged = sum(tracker.has(result) for result, _ in scored)
+    console.stderr().print(f"{cell.id}: {logged:,} queries logged", soft_wrap=True)
+    return logged == len(scored)
+
+
+def main() -> None:
+    """Run the command line of this process."""
+    parser = argparse.ArgumentParser(prog="python -m dkgi.relog", description="Make the MLflow log again.")
+    parser.add_argument("cells", nargs="*", metavar="CELL", help="the beginning of a cell's id; without one, all cells")
+    parser.add_argument("--no-traces", action="store_true", help="leave the traces out")
+    arguments = parser.parse_args()
+    try:
+        whole = [
+            relog(cell, runs_dir(), traces=not arguments.no_traces) for cell in find_cells(runs_dir(), arguments.cells)
+        ]
+    except SetupError as error:
+        console.fail(error)
+    sys.exit(0 if all(whole) else 1)
+
+
+if __name__ == "__main__":
+    main()
