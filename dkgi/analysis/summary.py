@@ -127,7 +127,8 @@ def scored_results(cell: Cell) -> list[tuple[QueryResult, Score]]:
     # Whatever follows the last newline was cut off in writing.
     for line in lines[:-1]:
         values = orjson.loads(line)
-        scores[values.pop("number"), values.pop("repeat")] = Score(**values)
+        key = values.pop("number"), values.pop("repeat")
+        scores[key] = Score(**values)
     return [
         (result, scores[result.number, result.repeat])
         for result in cell.results()
