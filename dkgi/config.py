@@ -30,6 +30,9 @@ from dkgi.paths import data_dir, runs_dir
 from dkgi.prompt import PromptSpec
 from dkgi.types import Limits, SetupError, ToolPolicy
 
+RUN_KEYS = {"limit", "threads", "repeats", "retry", "dry_run", "keep_scratch", "tracking"}
+"""Keys that say how much to run and what to keep; they are no part of what a cell is."""
+
 Positive = Annotated[int, Field(gt=0)]
 
 
@@ -110,12 +113,13 @@ def cell_id(experiment: Experiment, digests: Mapping[str, str]) -> str:
 def build(config: DictConfig) -> Experiment:
     """Check a composed configuration. Raises SetupError with one line a fault, each naming its key."""
     task = OmegaConf.masked_copy(config, [str(key) for key in config if key not in ("hydra", "experiment")])
-    if missing := sorted(OmegaConf.missing_keys(task)):
-        raise SetupError("\n".join(f"{key}: a value is needed; set {key}=... on the command line" for key in missing))
     try:
+        missing = sorted(OmegaConf.missing_keys(task))
         values = OmegaConf.to_container(task, resolve=True)
     except OmegaConfBaseException as error:
         raise SetupError(f"{error.full_key or 'config'}: {str(error).splitlines()[0]}") from None
+    if missing:
+        raise SetupError("\n".join(f"{key}: a value is needed; set {key}=... on the command line" for key in missing))
     for key, value in _leaves(values):
         if looks_like_key(value):
             raise SetupError(f"{key}: this looks like an API key; keep keys in environment variables")

@@ -23,7 +23,7 @@ from dkgi.analysis import tables
 from dkgi.analysis.summary import summarise
 from dkgi.board import Board
 from dkgi.collect import Collector
-from dkgi.config import Experiment, MlflowSpec, cell_id
+from dkgi.config import RUN_KEYS, Experiment, MlflowSpec, cell_id
 from dkgi.dataset import Dataset, prepare
 from dkgi.gold import read_canary, read_gold
 from dkgi.harness import open_harness
@@ -154,7 +154,7 @@ def _manifest(experiment: Experiment, digests: Mapping[str, str], programs: Mapp
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "dkgi_version": __version__,
         "git_commit": _git_commit(),
-        "config": experiment.model_dump(mode="json"),
+        "config": experiment.model_dump(mode="json", exclude=RUN_KEYS),
         "axes": experiment.axes,
         "digests": dict(digests),
         "python": platform.python_version(),

@@ -115,9 +115,14 @@ except SetupError as error:
     print(error)
 """
     with Lock(cell):
-        told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True).stdout
+        told = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True
+        ).stdout
         assert "is being run by process" in told
-    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True).stdout == ""
+    assert (
+        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True).stdout
+        == ""
+    )
 
 
 def test_a_killed_process_leaves_no_lock(cell: Cell) -> None:

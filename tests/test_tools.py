@@ -64,8 +64,14 @@ def test_read_goes_on_where_it_is_told_to(seat: Seat) -> None:
 
 
 def test_read_stops_at_2000_lines_and_at_50_kilobytes_on_a_whole_line(seat: Seat) -> None:
-    call(seat, "bash", {"command": "seq 5000 > /scratch/lines; yes 0123456789abcdef0123456789abcdef | head -n 3000 > /scratch/wide"})
-    assert call(seat, "read", {"path": "/scratch/lines"}).text.endswith("\n2000\n[lines 1 to 2000 of 5000; continue with offset=2001]")
+    call(
+        seat,
+        "bash",
+        {"command": "seq 5000 > /scratch/lines; yes 0123456789abcdef0123456789abcdef | head -n 3000 > /scratch/wide"},
+    )
+    assert call(seat, "read", {"path": "/scratch/lines"}).text.endswith(
+        "\n2000\n[lines 1 to 2000 of 5000; continue with offset=2001]"
+    )
     wide = call(seat, "read", {"path": "/scratch/wide"}).text
     body, _, notice = wide.rpartition("\n")
     assert len(body) + 1 <= READ_BYTES

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _CHECK_S = 60.0
 _WRITABLE = ("/scratch", "/tmp", "/dev/shm", "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 _NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "uts")
-_NO_NETWORK = ("Address family not supported by protocol", "Network is unreachable")
+_NO_SOCKETS = "Address family not supported by protocol"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ def problems(lines: Sequence[str], jail: Jail, hidden: Hidden) -> Iterator[str]:
     shared = {os.readlink(f"/proc/self/ns/{name}") for name in _NAMESPACES} & set(found.get("namespace", []))  # noqa: PTH115
     if shared or len(found.get("namespace", [])) != len(_NAMESPACES):
         yield f"commands share namespaces of the host: {shared or 'unknown'}"
-    if found.get("tcp", [""])[0] not in _NO_NETWORK:
+    if not expect("tcp", _NO_SOCKETS):
         yield f"connecting to a port ends with {found.get('tcp')}"
     if unreadable := found.get("unreadable"):
         yield f"the graph's {unreadable[0]} cannot be read by user {jail.uid}: run chmod -R a+rX on its folder"

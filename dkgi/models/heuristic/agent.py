@@ -8,6 +8,7 @@ Not covered: reading the question (question.py, interpretation.py), the programs
 """
 
 import json
+import math
 import re
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
@@ -78,3 +79,21 @@ def _lines(output: str) -> list[dict[str, Any]]:
         if isinstance(value, dict):
             found.append(value)
     return found
+
+
+def rank(costs: list[float], found: list[dict[str, Any]]) -> tuple[list[int], int]:
+    """Nodes by how much the readings that have them weigh, and the reading that weighs most."""
+    weights: dict[int, float] = {}
+    for line in found:
+        size, looser_sizes = line["size"], line["looser"]
+        if not size:
+            continue
+        needed = sum(other != size for other in looser_sizes) / max(1, len(looser_sizes))
+        weight = math.exp(costs[0] - costs[line["reading"]]) * (0.1 + 0.9 * needed**2)
+        weights[line["reading"]] = weight if size <= 20 else weight * 20 / size
+    scores: dict[int, float] = {}
+    for line in found:
+        for node in line["ids"]:
+            scores[node] = scores.get(node, 0.0) + weights[line["reading"]]
+    best = max(weights, key=lambda place: (weights[place], -place), default=-1)
+    return sorted(scores, key=lambda node: (-scores[node], node)), best

@@ -18,9 +18,10 @@ def link(question: str) -> str:
     return f"question = {question!r}\n" + LINK
 
 
-def near(nodes: list[int]) -> str:
-    """A program that prints the candidates with the most neighbours among `nodes`."""
-    return f"nodes = {[str(node) for node in nodes]!r}\n" + NEAR
+def evaluate(expressions: list[tuple[str, list[str]]]) -> str:
+    """A program that prints the nodes of each expression, and how many there are under each of its looser forms."""
+    lines = [f"show({place}, {whole}, {', '.join(looser)})\n" for place, (whole, looser) in enumerate(expressions)]
+    return SETS + "".join(lines)
 
 
 LINK = r"""
@@ -66,19 +67,57 @@ for start, end in sorted(found):
         print(json.dumps({"start": start, "end": end, "nodes": list(found[start, end].values())[:20]}))
 """
 
-NEAR = r"""
-import collections, glob, json
-score = collections.Counter()
-for path in sorted(glob.glob("edges/*.tsv")):
-    with open(path) as lines:
-        next(lines)
-        for line in lines:
-            a, b = line.split()
-            if a in nodes: score[b] += 1
-            if b in nodes: score[a] += 1
+SETS = r"""
+import functools, glob, json
+
+def N(*nodes):
+    return frozenset(map(str, nodes))
+
+@functools.cache
+def rows(file, key):
+    with open(file) as lines:
+        ids = lines.read().split()[2:]
+    found = {}
+    for one, other in zip(ids[key::2], ids[1 - key::2]):
+        found.setdefault(one, []).append(other)
+    return found
+
+@functools.cache
+def to(sources, *files):
+    return frozenset(node for file in files for source in sources for node in rows(file, 0).get(source, ()))
+
+@functools.cache
+def back(targets, *files):
+    return frozenset(node for file in files for target in targets for node in rows(file, 1).get(target, ()))
+
+@functools.cache
+def records(*types):
+    found = []
+    for path in sorted(glob.glob("nodes/*.jsonl")):
+        with open(path) as lines:
+            found += [node for node in map(json.loads, lines) if node["node_type"] in types]
+    return found
+
+def all_of(*types):
+    return frozenset(str(node["node_id"]) for node in records(*types))
+
+def text_of(value):
+    if isinstance(value, dict):
+        value = list(value.values())
+    return " ".join(map(text_of, value)) if isinstance(value, list) else str(value or "")
+
+@functools.cache
+def says(words, types, keys):
+    return frozenset(str(node["node_id"]) for node in records(*types)
+                     if words in " ".join(text_of([node["attributes"].get(key) for key in keys]).lower().split()))
+
 with open("candidate_ids.txt") as lines:
-    candidates = set(lines.read().split())
-ranked = sorted((-count, int(node)) for node, count in score.items() if node in candidates and node not in nodes)
-for count, node in ranked[:40]:
-    print(json.dumps({"id": node, "score": -count}))
+    candidates = frozenset(lines.read().split())
+
+def show(place, found, *looser):
+    found &= candidates
+    ids = sorted(map(int, found))
+    print(json.dumps({"reading": place, "size": len(found), "ids": ids[:30],
+                      "looser": [len(other & candidates) for other in looser]}))
+
 """
