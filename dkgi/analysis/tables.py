@@ -1,9 +1,11 @@
 """The table that ends a run: one row a cell, scores in percent as the paper prints them.
 
-     n          H@1         R@20          MRR        input   output       $       s
-   ─────────────────────────────────────────────────────────────────────────────────
-    20         45.0         52.3         48.1      120,346    2,212  0.0050   273.0
-          25.0–65.0    33.1–71.0    29.8–67.2   88% cached
+      n        H@1       R@20        MRR       input  output       $    s
+   ─────────────────────────────────────────────────────────────────────
+     20       45.0       52.3       48.1     120,346   2,212  0.0050  273
+         25.0–65.0  33.1–71.0  29.8–67.2  88% cached
+
+    hpo · test · native · full_dkgi · luna: 18 scored, 2 failed (time_limit 2), $0.1000 in all
 
 Not covered: where the figures come from (summary.py) and files for papers.
 """
@@ -26,7 +28,9 @@ LEGEND = "H@1, R@20, MRR in % with 95% bootstrap intervals; $ is the mean a quer
 def show(cells: Mapping[str, Summary]) -> None:
     """Print the table of `cells` (label -> figures) to stdout, and under it what became of the queries."""
     out = console.stdout()
+    out.print()
     out.print(_table(cells))
+    out.print()
     for label, summary in cells.items():
         out.print(f"{label}: {outcomes(summary)}", soft_wrap=not out.is_terminal)
     out.print(LEGEND, soft_wrap=not out.is_terminal)
@@ -36,7 +40,7 @@ def _table(cells: Mapping[str, Summary]) -> "Table":
     from rich import box
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 0, 0, 1))
     if len(cells) > 1:
         table.add_column("cell", justify="left", overflow="fold")
     for heading in ("n", "H@1", "R@20", "MRR", "input", "output", "$", "s"):
