@@ -3,19 +3,29 @@
     turn = next(talk)                  # [Action("read", {"path": "DATA_FORMAT.txt"}), ...]
     turn = talk.send(["HOW THIS ...", ...])
 
-`play` runs it over a history and gives what it says next; there is no other state.
-Not covered: reading the question (question.py, interpretation.py), the programs' text (programs.py).
+It reads the format and the schema, finds the names in the question, computes what each reading of the question gives,
+loosens the best readings to find what comes next, looks at the records of the answers, and answers. `play` runs it over
+a history and gives what it says next; there is no other state.
+Not covered: understanding the question (question.py, interpretation.py), the programs' text (programs.py).
 """
 
 import json
-import math
 import re
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from dkgi.models.heuristic import programs
+from dkgi.models.heuristic.evidence import Finding, findings, ranked, text_attributes
+from dkgi.models.heuristic.interpretation import readings
+from dkgi.models.heuristic.question import Text, quotes_in
+from dkgi.models.heuristic.reading import Reading, expression, looser
+from dkgi.models.heuristic.schema import Schema, parse_schema
 from dkgi.types import Item, Reply, ToolCall, ToolResult, UserText
+
+ANSWERS = 20
+LOOSENED = 3
+"""How many of the best readings are loosened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,25 +63,60 @@ def play(history: Sequence[Item]) -> tuple[str, tuple[ToolCall, ...]]:
 
 
 def converse(prompt: str) -> Talk:
-    """Rough first form: links names, ranks what is near them."""
+    """One attempt, from the prompt to the JSON object that is its answer."""
     question = _question(prompt)
-    yield [Action("read", {"path": "DATA_FORMAT.txt"}), Action("read", {"path": "schema.json"})]
-    (output,) = yield [Action("bash", {"command": programs.run(programs.link(question))})]
-    linked = [node[0] for span in _lines(output) if "nodes" in span for node in span["nodes"]]
-    (output,) = yield [Action("bash", {"command": programs.run(programs.near(linked))})]
-    ids = [line["id"] for line in _lines(output) if "id" in line]
-    return json.dumps({"node_ids": ids[:20]})
+    texts = yield [Action("read", {"path": "DATA_FORMAT.txt"}), Action("read", {"path": "schema.json"})]
+    schema = parse_schema("\n".join(texts[-1:]))
+    found = yield from _run(programs.link(question, _quoted(question)))
+    links = [line for line in found if "nodes" in line]
+    named = [node[0] for link in links for node in link["nodes"]]
+    order: list[int] = []
+    if schema is not None:
+        order = yield from _by_reading(question, links, schema, text_attributes(found, question))
+    if not order:
+        found = yield from _run(programs.search(question, named))
+        order = [line["id"] for line in found if "id" in line]
+    order = [*(node for node in order if node not in named), *(node for node in order if node in named)]
+    found = yield from _run(programs.check(order[: 2 * ANSWERS]))
+    refused = {line["id"] for line in found if line.get("is_candidate") is False}
+    answer = [node for node in order if node not in refused][:ANSWERS]
+    return json.dumps({_answer_key(prompt): answer})
 
 
-def _question(prompt: str) -> str:
-    found = re.search(r"^Question:\s*(.+?)(?:\n\n|\Z)", prompt, re.DOTALL | re.MULTILINE)
-    return found[1].strip() if found else prompt
+def _by_reading(
+    question: str, links: list[dict[str, Any]], schema: Schema, keys: dict[str, list[str]]
+) -> Generator[list[Action], list[str], list[int]]:
+    """Nodes in order of support: what the readings give, then what they give when one requirement is dropped."""
+    possible = readings(Text.of(question, links, schema), schema, frozenset(keys))
+    if not possible:
+        return []
+    support = yield from _evaluate(possible, schema, keys)
+    best = sorted(support, key=lambda finding: -finding.weight)[:LOOSENED]
+    wider = [loose for finding in best for loose in looser(finding.reading)]
+    if not best:
+        wider = [loose for reading in possible for loose in looser(reading)]
+    order = ranked(support)
+    if len(order) < ANSWERS and wider:
+        order += ranked((yield from _evaluate(wider, schema, keys)))
+    return list(dict.fromkeys(order))
 
 
-def _lines(output: str) -> list[dict[str, Any]]:
-    """The JSON objects among the lines of an output; all else is left out."""
+def _evaluate(
+    possible: list[Reading], schema: Schema, keys: dict[str, list[str]]
+) -> Generator[list[Action], list[str], list[Finding]]:
+    wholes = [
+        (expression(reading, schema, keys), [expression(loose, schema, keys) for loose in looser(reading)])
+        for reading in possible
+    ]
+    found = yield from _run(programs.evaluate(wholes))
+    return findings(possible, found)
+
+
+def _run(program: str) -> Generator[list[Action], list[str], list[dict[str, Any]]]:
+    """Runs a program in one turn: the JSON objects among the lines of its output; all else is left out."""
+    texts = yield [Action("bash", {"command": programs.run(program)})]
     found = []
-    for line in output.splitlines():
+    for line in "\n".join(texts).splitlines():
         try:
             value = json.loads(line)
         except (ValueError, RecursionError):
@@ -81,19 +126,15 @@ def _lines(output: str) -> list[dict[str, Any]]:
     return found
 
 
-def rank(costs: list[float], found: list[dict[str, Any]]) -> tuple[list[int], int]:
-    """Nodes by how much the readings that have them weigh, and the reading that weighs most."""
-    weights: dict[int, float] = {}
-    for line in found:
-        size, looser_sizes = line["size"], line["looser"]
-        if not size:
-            continue
-        needed = sum(other != size for other in looser_sizes) / max(1, len(looser_sizes))
-        weight = math.exp(costs[0] - costs[line["reading"]]) * (0.1 + 0.9 * needed**2)
-        weights[line["reading"]] = weight if size <= 20 else weight * 20 / size
-    scores: dict[int, float] = {}
-    for line in found:
-        for node in line["ids"]:
-            scores[node] = scores.get(node, 0.0) + weights[line["reading"]]
-    best = max(weights, key=lambda place: (weights[place], -place), default=-1)
-    return sorted(scores, key=lambda node: (-scores[node], node)), best
+def _question(prompt: str) -> str:
+    found = re.search(r"^Question:\s*(.+?)(?:\n\n|\Z)", prompt, re.DOTALL | re.MULTILINE)
+    return found[1].strip() if found else prompt
+
+
+def _answer_key(prompt: str) -> str:
+    found = re.search(r'\{"(\w+)": \[', prompt)
+    return found[1] if found else "node_ids"
+
+
+def _quoted(question: str) -> list[str]:
+    return [text for _, _, text in quotes_in(question)]

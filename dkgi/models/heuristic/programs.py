@@ -13,57 +13,76 @@ def run(program: str) -> str:
     return f"python3 - <<'E'\n{program}E"
 
 
-def link(question: str) -> str:
-    """A program that prints the nodes whose names stand in the question."""
-    return f"question = {question!r}\n" + LINK
+def link(question: str, quoted: list[str]) -> str:
+    """A program that prints which attributes hold how much text, and the nodes whose names stand in the question."""
+    return f"question = {question!r}\nquoted = {quoted!r}\n{LINK}"
 
 
-def evaluate(expressions: list[tuple[str, list[str]]]) -> str:
+def evaluate(wholes: list[tuple[str, list[str]]]) -> str:
     """A program that prints the nodes of each expression, and how many there are under each of its looser forms."""
-    lines = [f"show({place}, {whole}, {', '.join(looser)})\n" for place, (whole, looser) in enumerate(expressions)]
-    return SETS + "".join(lines)
+    return SETS + "".join(
+        f"show({place}, {', '.join((whole, *looser))})\n" for place, (whole, looser) in enumerate(wholes)
+    )
+
+
+def search(question: str, named: list[int]) -> str:
+    """A program that prints the candidates whose text has most of the question's words, or that are next to `named`."""
+    return f"question = {question!r}\nnamed = {set(map(str, named))!r}\n{SEARCH}"
+
+
+def check(nodes: list[int]) -> str:
+    """A program that prints the beginning of each node's record."""
+    return f"nodes = {nodes!r}\n{CHECK}"
 
 
 LINK = r"""
 import collections, glob, json, re
 
-def words(text):
-    for found in re.finditer(r"[^\W_]+", text):
-        word = found[0].casefold()
-        if len(word) > 3 and word[-1] == "s" and word[-2] not in "sui":
-            word = word[:-1]
-        yield word, found.start(), found.end()
+WORD = re.compile(r"[^\W_]+")
 
-def strings(value, path=""):
+def plain(word):
+    word = word.casefold()
+    return word[:-1] if len(word) > 3 and word[-1] == "s" and word[-2] not in "sui" else word
+
+def strings(value):
     if isinstance(value, str):
-        yield path, value
-    elif isinstance(value, dict):
-        for key, part in value.items():
-            yield from strings(part, f"{path}.{key}" if path else key)
-    elif isinstance(value, list):
-        for part in value:
-            yield from strings(part, path)
+        yield value
+    elif isinstance(value, (dict, list)):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from strings(part)
 
-asked = list(words(question))
+for text in quoted:
+    question = question.replace(text, " " * len(text))
+asked = [(plain(found[0]), found.start(), found.end()) for found in WORD.finditer(question)]
 spans = collections.defaultdict(list)
 for first in range(len(asked)):
-    for last in range(first, min(first + 20, len(asked))):
-        spans[" ".join(word for word, _, _ in asked[first:last + 1])].append((asked[first][1], asked[last][2]))
+    for last in range(first, min(first + 25, len(asked))):
+        name = " ".join(word for word, _, _ in asked[first:last + 1])
+        spans[name].append((asked[first][1], asked[last][2]))
+starts = {word for word, _, _ in asked}
 
 found = collections.defaultdict(dict)
+lengths = collections.defaultdict(lambda: collections.defaultdict(lambda: [0, 0]))
 for path in sorted(glob.glob("nodes/*.jsonl")):
     with open(path) as lines:
-        for line in lines:
-            node = json.loads(line)
-            for key, text in strings(node["attributes"]):
-                if len(text) < 160:
-                    name = " ".join(word for word, _, _ in words(text))
-                    for span in spans.get(name, ()):
-                        if not (text.isupper() and " " not in text) or text == question[span[0]:span[1]]:
-                            found[span].setdefault(node["node_id"], [node["node_id"], node["node_type"], key])
+        for node in map(json.loads, lines):
+            for key, value in node["attributes"].items():
+                if isinstance(value, str):
+                    length = lengths[node["node_type"]][key]
+                    length[0] += 1
+                    length[1] += value.count(" ") + 1
+                for text in strings(value):
+                    first = WORD.search(text)
+                    if first and len(text) < 200 and plain(first[0]) in starts:
+                        for start, end in spans.get(" ".join(map(plain, WORD.findall(text))), ()):
+                            # A symbol such as CAT is no cat.
+                            if not (text.isupper() and text.isalnum()) or text == question[start:end]:
+                                found[start, end][node["node_id"]] = [node["node_id"], node["node_type"], key]
 
+for kind, keys in sorted(lengths.items()):
+    print(json.dumps({"type": kind, "attributes": keys}))
 for start, end in sorted(found):
-    if not any((s <= start and end <= e) and (s, e) != (start, end) for s, e in found):
+    if not any(s <= start and end <= e and (s, e) != (start, end) for s, e in found):
         print(json.dumps({"start": start, "end": end, "nodes": list(found[start, end].values())[:20]}))
 """
 
@@ -120,4 +139,54 @@ def show(place, found, *looser):
     print(json.dumps({"reading": place, "size": len(found), "ids": ids[:30],
                       "looser": [len(other & candidates) for other in looser]}))
 
+"""
+
+SEARCH = r"""
+import collections, glob, json, math, re
+
+WORD = re.compile(r"[^\W_]+")
+asked = set(WORD.findall(question.casefold()))
+seen = collections.Counter()
+texts = {}
+for path in sorted(glob.glob("nodes/*.jsonl")):
+    with open(path) as lines:
+        for line in lines:
+            words = asked.intersection(WORD.findall(line.casefold()))
+            if words:
+                seen.update(words)
+                node = json.loads(line)
+                if node["is_candidate"]:
+                    texts[node["node_id"]] = words, len(line)
+
+near = collections.Counter()
+for path in sorted(glob.glob("edges/*.tsv")):
+    with open(path) as lines:
+        for line in lines:
+            one, other = line.split()
+            if one in named:
+                near[other] += 1
+            if other in named:
+                near[one] += 1
+
+scores = {}
+for node, (words, length) in texts.items():
+    rare = sum(math.log(1 + len(texts) / seen[word]) for word in words)
+    scores[node] = rare / math.log(50 + length) + 2 * near[str(node)]
+for node in sorted(scores, key=lambda node: (-scores[node], node))[:40]:
+    print(json.dumps({"id": node, "score": round(scores[node], 3)}))
+"""
+
+CHECK = r"""
+import glob, json
+
+wanted = set(nodes)
+for path in sorted(glob.glob("nodes/*.jsonl")):
+    with open(path) as lines:
+        for line in lines:
+            if wanted and int(line[line.index(":") + 1:line.index(",")]) in wanted:
+                node = json.loads(line)
+                wanted.discard(node["node_id"])
+                about = json.dumps(node["attributes"], ensure_ascii=False)[:200]
+                print(json.dumps({"id": node["node_id"], "type": node["node_type"],
+                                  "is_candidate": node["is_candidate"], "about": about}, ensure_ascii=False))
 """

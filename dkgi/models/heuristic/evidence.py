@@ -1,0 +1,68 @@
+"""What the outputs of the programs say: how much each reading has for it, and the nodes in order of support.
+
+>>> ranked([Finding(reading, 0.9, (4, 7)), Finding(other, 0.5, (7, 8))])
+[7, 4, 8]
+
+An output may be cut or be anything at all: what does not have the expected form is left out.
+Not covered: the programs (programs.py).
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dkgi.models.heuristic.reading import Reading
+from dkgi.models.heuristic.words import stem, tokenize
+
+LONG = 8
+"""Words that the values of an attribute have on average when it holds text."""
+FEW = 20
+"""A question has about so many answers at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A reading that gave nodes; `weight` in 0..1 says how well it is supported."""
+
+    reading: Reading
+    weight: float
+    nodes: tuple[int, ...]
+
+
+def findings(possible: Sequence[Reading], lines: list[dict[str, Any]]) -> list[Finding]:
+    """The readings that have answers. Plain language, few answers and requirements that all matter speak for one."""
+    found = []
+    cheapest = min((reading.cost for reading in possible), default=0.0)
+    for line in lines:
+        place, size, ids, sizes = (line.get(key) for key in ("reading", "size", "ids", "looser"))
+        if not (isinstance(place, int) and 0 <= place < len(possible) and isinstance(ids, list) and ids):
+            continue
+        if not (isinstance(size, int) and isinstance(sizes, list)):
+            continue
+        needed = sum(other != size for other in sizes) / max(1, len(sizes))
+        weight = math.exp(cheapest - possible[place].cost) * (0.1 + 0.9 * needed**2) * min(1.0, FEW / max(size, 1))
+        found.append(Finding(possible[place], weight, tuple(ids)))
+    return found
+
+
+def ranked(support: Sequence[Finding]) -> list[int]:
+    """Nodes by the weights of the readings that have them."""
+    scores: dict[int, float] = {}
+    for finding in support:
+        for node in finding.nodes:
+            scores[node] = scores.get(node, 0.0) + finding.weight
+    return sorted(scores, key=lambda node: (-scores[node], node))
+
+
+def text_attributes(lines: list[dict[str, Any]], question: str) -> dict[str, list[str]]:
+    """The attribute that holds text, by type: one that the question names, or the one that most nodes have."""
+    asked = {stem(token.word) for token in tokenize(question)}
+    found: dict[str, list[str]] = {}
+    for line in lines:
+        if not isinstance(line.get("attributes"), dict):
+            continue
+        filled = {key: count for key, (count, words) in line["attributes"].items() if words >= LONG * count > 0}
+        if filled:
+            found[str(line["type"])] = [max(filled, key=lambda key: (stem(key) in asked, filled[key], key))]
+    return found

@@ -1,0 +1,104 @@
+"""One way to understand a question: unknown nodes, what links them, and the Python expression that computes the answer.
+
+>>> reading = Reading(0, ({"film"}, {"person"}), (Edge(0, 1, {2}, True, (4,)), Edge(1, (17,), {3}, False, (9,))), ...)
+>>> expression(reading, schema)
+"back(to(N(17), '03'), '02')"
+
+An unknown is a place in `types`; the edges between unknowns make a tree around the answer.
+Not covered: where readings come from (interpretation.py), the functions that expressions call (programs.py).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from dkgi.models.heuristic.schema import Schema
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """A link from an unknown to another one or to any of the named nodes, by any of the relations.
+
+    `forward` where `unknown` is the source; `anchors` are the places in the question that speak of it.
+    """
+
+    unknown: int
+    other: int | tuple[int, ...]
+    relations: frozenset[int]
+    forward: bool
+    anchors: tuple[int, ...]
+    negative: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Says:
+    """The text of an unknown holds the words."""
+
+    unknown: int
+    words: str
+    anchors: tuple[int, ...]
+    negative: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """An unknown is none of the named nodes."""
+
+    unknown: int
+    nodes: tuple[int, ...]
+    anchors: tuple[int, ...]
+    negative: bool = False
+
+
+Constraint = Edge | Says | Apart
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    answer: int
+    types: tuple[frozenset[str], ...]
+    constraints: tuple[Constraint, ...]
+    cost: float
+
+
+def looser(reading: Reading) -> Iterator[Reading]:
+    """The readings that lack exactly one constraint which leaves the rest connected."""
+    for constraint in reading.constraints:
+        if not (isinstance(constraint, Edge) and isinstance(constraint.other, int)):
+            rest = tuple(other for other in reading.constraints if other is not constraint)
+            yield replace(reading, constraints=rest)
+
+
+def expression(reading: Reading, schema: Schema, keys: dict[str, list[str]]) -> str:
+    """Python for the set of answers; `keys` are the attributes that hold text, by type."""
+    return _set_of(reading.answer, None, reading, schema, keys)
+
+
+def _set_of(unknown: int, origin: Edge | None, reading: Reading, schema: Schema, keys: dict[str, list[str]]) -> str:
+    kept, removed = [], []
+    for constraint in reading.constraints:
+        if constraint is origin:
+            continue
+        if isinstance(constraint, Says):
+            if constraint.unknown == unknown:
+                types = sorted(keys.keys() & (reading.types[unknown] or keys.keys()))
+                says = f"says({constraint.words.lower()!r}, {tuple(types)!r}, {tuple(sorted({key for t in types for key in keys[t]}))!r})"
+                (removed if constraint.negative else kept).append(says)
+        elif isinstance(constraint, Apart):
+            if constraint.unknown == unknown:
+                removed.append(_nodes(constraint.nodes))
+        elif unknown in (constraint.unknown, constraint.other):
+            forward = constraint.forward == (constraint.unknown == unknown)
+            if isinstance(constraint.other, int):
+                far = constraint.other if constraint.unknown == unknown else constraint.unknown
+                start = _set_of(far, constraint, reading, schema, keys)
+            else:
+                start = _nodes(constraint.other)
+            files = ", ".join(repr(schema.relations[relation].file) for relation in sorted(constraint.relations))
+            (removed if constraint.negative else kept).append(f"{'back' if forward else 'to'}({start}, {files})")
+    kept = kept or [f"all_of({', '.join(map(repr, sorted(reading.types[unknown])))})"]
+    found = " & ".join(kept) + "".join(f" - {part}" for part in removed)
+    return f"({found})" if len(kept) + len(removed) > 1 and origin is not None else found
+
+
+def _nodes(nodes: tuple[int, ...]) -> str:
+    return f"N({', '.join(map(str, nodes))})"

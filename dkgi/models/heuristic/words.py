@@ -1,0 +1,108 @@
+"""What the heuristic knows of English: tokens, stems, and the words that carry a question's logic.
+
+>>> [token.word for token in tokenize("Which films, if any, weren't silent?")]
+['which', 'films', ',', 'if', 'any', ',', 'were', "n't", 'silent', '?']
+>>> stem("occasionally"), stem("occasional"), stem("children")
+('occasion', 'occasion', 'child')
+
+General words only: nothing here belongs to a graph or to a subject.
+Not covered: what the words of a graph's schema mean (schema.py).
+"""
+
+import re
+from dataclasses import dataclass
+
+STOP = frozenset(
+    """a about after all also always an and any are as at be because been before being between both but by can could did
+    do does doing done each either else etc every few for from further given had has have having he her here him his how
+    i if in into is it its itself just least let like made make many may me might more most much must my need no none nor
+    not now of off on once one ones only or other others our out over own per please rather same shall she should since
+    so some such than that the their them themselves then there these they this those through to together too until up
+    upon us very was we well were what when where whether which while who whom whose why will with within without would
+    yes yet you your""".split()
+)
+AUXILIARIES = frozenset(
+    "is are was were be been being has have had do does did can could may might must shall should will would".split()
+)
+PREPOSITIONS = frozenset("in for of with under on by from to at among within".split())
+
+INDEFINITE = frozenset("a an some any one certain every each single particular".split())
+DEFINITE = frozenset("the that this said its their his her".split())
+DEMONSTRATIVE = frozenset("these those such that this".split())
+OTHER = frozenset("other others another different further remaining rest else additional".split())
+POSSESSIVE = frozenset("its their his her whose".split())
+PRONOUNS = frozenset("them they those these it ones former latter any something anything everything".split())
+GENERIC = frozenset("term entity node item thing entry entrie object element".split())
+"""Stems of nouns that can stand for a node of any type."""
+
+ASKING = frozenset(
+    """find list name give show identify return tell search need want looking interested get provide report determine
+    retrieve seek wanted enumerate select pick state mention""".split()
+)
+"""Verbs whose object is what the question is after."""
+
+ANY = frozenset("any whatever regardless irrespective whichever every all".split())
+DEGREES = frozenset("very extremely highly".split())
+"""Words that make another word out of the adjective that follows."""
+
+NEGATIONS = (
+    ("other", "than"), ("rather", "than"), ("apart", "from"), ("aside", "from"), ("instead", "of"), ("free", "of"),
+    ("leave", "out"), ("leaving", "out"), ("left", "out"), ("silent",), ("not",), ("n't",), ("no",), ("without",),
+    ("never",), ("nor",), ("neither",), ("cannot",), ("none",), ("except",), ("excepting",), ("excluding",),
+    ("exclude",), ("excludes",), ("omit",), ("omitting",), ("skip",), ("skipping",), ("discard",), ("discarding",),
+    ("lack",), ("lacks",), ("lacking",), ("besides",), ("unless",), ("nowhere",), ("minus",), ("fail",), ("fails",),
+    ("ignore",), ("ignoring",), ("drop",), ("barring",), ("save", "for"), ("remove",), ("removing",), ("avoid",),
+    ("avoids",), ("avoiding",), ("unmentioned",), ("unrecorded",), ("missing",), ("sans",), ("devoid",),
+)  # fmt: skip
+NOT_NEGATIONS = (("not", "only"), ("not", "just"), ("or", "not"), ("no", "matter"), ("not", "necessarily"))
+ABSENCES = (("not", "to"), ("absent",), ("absence",), ("excluded",), ("ruled", "out"), ("negative",), ("exclusion",))
+"""Words for a recorded absence, where a graph records any; plain negations elsewhere."""
+
+OPPOSITES = (("above", "below"), ("above", "under"), ("above", "beneath"), ("above", "underneath"), ("parent", "child"),
+             ("broader", "narrower"), ("general", "specific"), ("broad", "narrow"), ("superclass", "subclass"),
+             ("supertype", "subtype"), ("ancestor", "descendant"))  # fmt: skip
+SIBLINGS = frozenset("sibling sister brother".split())
+PLACES = frozenset("above below under beneath underneath".split())
+LOOSE_ROLES = frozenset("kind form type sort".split())
+"""Nouns that name a place in a hierarchy only when "of" follows them."""
+
+_TOKEN = re.compile(r"n't\b|[^\W_]+?(?=n't\b)|[^\W_]+|[^\w\s]")
+_IRREGULAR = {"children": "child", "criteria": "criterion", "people": "person", "men": "man", "women": "woman"}
+_SUFFIXES = ("ing", "ed", "ity", "al", "ic")
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One word or mark; `start` and `end` are places in the text."""
+
+    word: str
+    start: int
+    end: int
+
+
+def tokenize(text: str) -> list[Token]:
+    return [Token(found[0].casefold(), found.start(), found.end()) for found in _TOKEN.finditer(text)]
+
+
+def stem(word: str) -> str:
+    """`word` without its inflection; at least three letters stay."""
+    word = _IRREGULAR.get(word, word)
+    if len(word) > 3 and word.endswith("s") and word[-2] not in "sui":
+        word = word[:-1]
+    if len(word) > 5:
+        word = f"{word[:-2]}y" if word.endswith("ie") else word.removesuffix("ly")
+    suffix = next((suffix for suffix in _SUFFIXES if word.endswith(suffix) and len(word) - len(suffix) > 2), "")
+    word = word.removesuffix(suffix)
+    for ending in ("e", "i", "y"):
+        if len(word) > 3:
+            word = word.removesuffix(ending)
+    return word
+
+
+def is_plural(word: str) -> bool:
+    return word in _IRREGULAR or (word.endswith("s") and not word.endswith("ss"))
+
+
+def starts_with(words: list[str], at: int, phrases: tuple[tuple[str, ...], ...]) -> tuple[str, ...] | None:
+    """The first of `phrases` that stands in `words` at place `at`."""
+    return next((phrase for phrase in phrases if tuple(words[at : at + len(phrase)]) == phrase), None)
