@@ -6,7 +6,7 @@
       CHAT_MODEL  reply 2      output -> text
 
 Each reply holds only the messages that are new to it: with the whole history a trace would grow with the square of
-the turns. Pure data; the dictionaries are what `mlflow.entities.Span.from_dict` reads.
+the turns. Texts of agents and tools are code or plain to the UI, never live Markdown. Pure data; the dictionaries are what `mlflow.entities.Span.from_dict` reads.
 Not covered: writing traces (tracking.py), and attempts before the last one, which trajectory.jsonl has.
 """
 
@@ -22,6 +22,8 @@ from dkgi.types import Prices, Step, Usage
 
 TEXT_CHARS = 20_000
 """Characters kept of one text, a little more than a model sees of one output."""
+READ_CHARS = 4_000
+"""Characters of a tool's output that the next reply repeats; the tool's own span has it whole."""
 
 _REPLY = ("reasoning_summary", "assistant", "tool_call")
 
@@ -153,7 +155,7 @@ def _attributes(span: dict[str, Any], values: dict[str, Any]) -> None:
 
 def _message(step: Step) -> dict[str, Any]:
     if step.type == "tool_result":
-        return {"role": "tool", "tool_call_id": step.call_id, "content": _cut(step.text)}
+        return {"role": "tool", "tool_call_id": step.call_id, "content": _cut(step.text, READ_CHARS)}
     return {"role": "user", "content": _prose(step.text)}
 
 
@@ -182,5 +184,5 @@ def _code(text: str) -> str:
     return f"{fence}\n{_cut(text)}\n{fence}"
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= TEXT_CHARS else f"{text[:TEXT_CHARS]} [... {len(text) - TEXT_CHARS} more characters]"
+def _cut(text: str, chars: int = TEXT_CHARS) -> str:
+    return text if len(text) <= chars else f"{text[:chars]} [... {len(text) - chars} more characters]"

@@ -9,7 +9,7 @@ import pytest
 
 from dkgi import tracking
 from dkgi.pricing import dollars
-from dkgi.tracking.spans import TEXT_CHARS, spans
+from dkgi.tracking.spans import READ_CHARS, TEXT_CHARS, spans
 from dkgi.types import Prices, Step, Usage
 
 if TYPE_CHECKING:
@@ -118,6 +118,13 @@ def test_long_texts_are_cut_and_say_so() -> None:
     _, reply = convert(Step("user", text), Step("assistant", "A"))
     (read,) = inputs(reply)["messages"]
     assert read["content"] == "x" * TEXT_CHARS + " [... 7 more characters]"
+
+
+def test_a_long_output_is_whole_in_the_tools_span_and_begun_in_the_next_reply() -> None:
+    text = "x" * 18_000
+    _, tool, reply = convert(Step("tool_result", text, name="bash", call_id="a"), Step("assistant", "A"))
+    assert outputs(tool) == f"```\n{text}\n```"
+    assert inputs(reply)["messages"][0]["content"] == "x" * READ_CHARS + " [... 14000 more characters]"
 
 
 def test_a_trajectory_without_steps_has_no_spans() -> None:
