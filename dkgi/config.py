@@ -26,6 +26,7 @@ from dkgi.jail.profile import SandboxSpec
 from dkgi.keys import looks_like_key
 from dkgi.models.heuristic import HeuristicSpec
 from dkgi.models.scripted import ScriptedSpec
+from dkgi.files import check_writable
 from dkgi.paths import data_dir, runs_dir
 from dkgi.prompt import PromptSpec
 from dkgi.types import Limits, SetupError, ToolPolicy
@@ -151,6 +152,7 @@ class ValidateCallback(Callback):
     def on_run_start(self, config: DictConfig, **_: Any) -> None:
         try:
             build(config)
+            check_writable(runs_dir())
         except SetupError as error:
             fail(error)
 

@@ -25,6 +25,7 @@ from dkgi.board import Board
 from dkgi.collect import Collector
 from dkgi.config import RUN_KEYS, Experiment, MlflowSpec, cell_id
 from dkgi.dataset import Dataset, prepare
+from dkgi.files import cannot_write
 from dkgi.gold import read_canary, read_gold
 from dkgi.harness import open_harness
 from dkgi.models import open_models
@@ -33,11 +34,11 @@ from dkgi.pricing import expected_dollars
 from dkgi.prompt import prompt_digest, render_prompt
 from dkgi.runner import CellRun, answer_queries
 from dkgi.seats import Seats
-from dkgi.store import RUN_AGAIN, Cell, Lock, open_cell
+from dkgi.store import Cell, Lock, open_cell
 from dkgi.tracking import Tracker
 from dkgi.types import Query, SafetyStop, SetupError
 
-_FULL_OR_READ_ONLY = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM}
+_FULL_OR_READ_ONLY = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM}
 
 
 def run(experiment: Experiment) -> int:
@@ -50,7 +51,7 @@ def run(experiment: Experiment) -> int:
     except OSError as error:
         if error.errno not in _FULL_OR_READ_ONLY:
             raise
-        raise SetupError(f"{error.filename or runs_dir()}: {error.strerror}; {RUN_AGAIN}") from error
+        raise cannot_write(error, runs_dir()) from error
 
 
 def _run(experiment: Experiment) -> int:

@@ -43,6 +43,21 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
+def check_writable(folder: Path) -> None:
+    """Make the folder and write to it, so that a full or read-only disk is told before any work is done."""
+    try:
+        write_atomically(folder / ".writable", b"\0" * 65_536)
+        (folder / ".writable").unlink()
+    except OSError as error:
+        raise cannot_write(error, folder) from error
+
+
+def cannot_write(error: OSError, folder: Path) -> SetupError:
+    """What to tell where a file of a run cannot be written."""
+    remedy = "make room or make it writable, or name another folder in DKGI_RUNS, and run the same command again"
+    return SetupError(f"{error.filename or folder}: {error.strerror}; {remedy}: nothing is lost")
+
+
 def read_json(path: Path) -> Any:
     """The content of a JSON file of ours. Raises SetupError where it cannot be read."""
     try:

@@ -21,10 +21,9 @@ from typing import Any, Self
 import orjson
 from pydantic import TypeAdapter
 
-from dkgi.files import read_json, write_atomically
+from dkgi.files import cannot_write, read_json, write_atomically
 from dkgi.types import Attempt, QueryResult, SetupError, Step, Usage
 
-RUN_AGAIN = "make room or make it writable and run the same command again, nothing is lost"
 _RESULT = TypeAdapter(QueryResult)
 _STEP = TypeAdapter(Step)
 _ATTEMPT = TypeAdapter(Attempt)
@@ -151,7 +150,7 @@ class Journal:
             if durable:
                 os.fdatasync(self._file.fileno())
         except OSError as error:
-            raise SetupError(f"{self._file.name}: {error.strerror}; {RUN_AGAIN}") from error
+            raise cannot_write(error, Path(self._file.name)) from error
 
 
 class Lock:
@@ -188,9 +187,7 @@ def open_cell(runs: Path, cell_id: str, manifest: Mapping[str, Any]) -> Cell:
         if not (cell.folder / "manifest.json").exists():
             write_atomically(cell.folder / "manifest.json", orjson.dumps(dict(manifest), option=orjson.OPT_INDENT_2))
     except OSError as error:
-        raise SetupError(
-            f"{cell.folder}: {error.strerror}; make it writable, or name another folder in DKGI_RUNS"
-        ) from None
+        raise cannot_write(error, cell.folder) from error
     return cell
 
 

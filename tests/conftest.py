@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from dkgi.dataset import DatasetSpec, prepare
 from dkgi.jail.preflight import Hidden
 from dkgi.jail.profile import SandboxSpec, find_host
 from dkgi.jail.scratch import RunFolder
@@ -15,6 +16,14 @@ from dkgi.runner import Seat
 SANDBOX = SandboxSpec(
     kind="nsjail", wall_s=60, memory_mb=512, output_mb=256, file_mb=64, processes=64, commands_at_once=None
 )
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache folder with the whole data set hpo, built once for all tests."""
+    folder = tmp_path_factory.mktemp("data")
+    prepare(DatasetSpec(kind="hpo", name="hpo", version="4.0.0", split="test", seed=7), folder)
+    return folder
 
 
 @pytest.fixture

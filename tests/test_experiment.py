@@ -1,0 +1,222 @@
+"""The whole command, as a user runs it: real data set, real jails, real store, real signals."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dkgi.store import Cell, cells
+
+Dkgi = Callable[..., subprocess.Popen[str]]
+LOOK: dict[str, Any] = {"calls": [{"name": "bash", "arguments": {"command": "sleep 0.2; ls"}}], "usage": {"output": 10}}
+ANSWER: dict[str, Any] = {"text": '{"node_ids": [1, 2]}', "usage": {"output": 1}}
+PRICES = "model.prices={input: 1, cached_input: 1, cache_write: 1, output: 1000000}"
+
+
+@pytest.fixture
+def dkgi(data: Path, tmp_path: Path) -> Dkgi:
+    """Starts `python -m dkgi model=scripted` with these replies for every attempt; `start(...)` returns the process."""
+
+    def start(
+        *arguments: str, replies: list[dict[str, Any]] | None = None, **environment: str
+    ) -> subprocess.Popen[str]:
+        path = tmp_path / "replies.json"
+        path.write_text(json.dumps({"*": [[LOOK, ANSWER] if replies is None else replies]}))
+        command = [sys.executable, "-m", "dkgi", "model=scripted", f"model.replies={path}", PRICES, *arguments]
+        folders = {"DKGI_DATA": str(data), "DKGI_RUNS": str(tmp_path / "runs")}
+        return subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **folders, **environment},
+        )
+
+    return start
+
+
+def end(process: subprocess.Popen[str], *, code: int = 0) -> tuple[str, str]:
+    stdout, stderr = process.communicate(timeout=120)
+    assert process.returncode == code, stderr
+    return stdout, stderr
+
+
+def the_cell(tmp_path: Path) -> Cell:
+    (cell,) = cells(tmp_path / "runs")
+    return cell
+
+
+def wait_for_results(tmp_path: Path, count: int) -> None:
+    deadline = time.monotonic() + 60
+    while len(list((tmp_path / "runs").glob("cells/*/queries/*/*/result.json"))) < count:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def leftovers(data: Path) -> list[str]:
+    return [path.name for path in (data / "w").iterdir()]
+
+
+def test_a_cell_is_answered_scored_logged_and_not_run_again(dkgi: Dkgi, tmp_path: Path, data: Path) -> None:
+    stdout, stderr = end(dkgi("limit=3"))
+    assert "3 scored" in stdout
+    assert "\x1b" not in stdout + stderr
+    results = list(the_cell(tmp_path).results())
+    assert [(r.outcome, r.turns, r.tool_calls, r.cost_usd) for r in results] == [("scored", 2, 1, 11.0)] * 3
+    scores = [json.loads(line) for line in (the_cell(tmp_path).folder / "scores.jsonl").read_text().splitlines()]
+    assert sorted(score["number"] for score in scores) == [result.number for result in results]
+    assert leftovers(data) == []
+    runs = logged_runs(tmp_path)
+    assert [run["status"] for run in runs] == ["FINISHED"] * 4
+
+    end(dkgi("limit=3"))
+    assert list(the_cell(tmp_path).results()) == results
+    assert logged_runs(tmp_path) == runs
+
+    end(dkgi("limit=5"))
+    assert len(list(the_cell(tmp_path).results())) == 5
+    assert len(logged_runs(tmp_path)) == 6
+
+
+def logged_runs(tmp_path: Path) -> list[dict[str, Any]]:
+    """Status and cost of all runs in MLflow's database, read as other programs may: by its client."""
+    program = f"""
+import json
+from mlflow.tracking import MlflowClient
+client = MlflowClient("sqlite:///{tmp_path}/runs/mlflow.db")
+experiment = client.get_experiment_by_name("dkgi")
+runs = client.search_runs([experiment.experiment_id], max_results=1000)
+print(json.dumps(sorted(({{"id": r.info.run_id, "status": r.info.status}} for r in runs), key=lambda r: r["id"])))
+"""
+    environment = {**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True, env=environment
+    )
+    runs: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+    return runs
+
+
+def test_a_dry_run_shows_a_prompt_and_a_price_and_calls_no_model(dkgi: Dkgi, tmp_path: Path) -> None:
+    stdout, stderr = end(dkgi("dry_run=true", "limit=10", replies=[{"error": {"message": "called", "kind": "server"}}]))
+    assert "Question: " in stdout
+    assert "10 queries to answer, about $" in stderr
+    assert not (tmp_path / "runs" / "cells").exists()
+
+
+def test_repeats_are_independent_answers_to_the_same_query(dkgi: Dkgi, tmp_path: Path) -> None:
+    end(dkgi("limit=2", "repeats=2", "tracking=none"))
+    keys = [(result.number, result.repeat) for result in the_cell(tmp_path).results()]
+    assert len(keys) == 4
+    assert {repeat for _, repeat in keys} == {0, 1}
+
+
+def test_failed_queries_are_tried_again_only_when_asked(dkgi: Dkgi, tmp_path: Path) -> None:
+    broken = [{"error": {"message": "down", "kind": "server"}}]
+    fast = ["limit=2", "tracking=none", "limits.backoff_s=0"]
+    end(dkgi(*fast, replies=broken))
+    end(dkgi(*fast))
+    assert [result.outcome for result in the_cell(tmp_path).results()] == ["failed_infra"] * 2
+    end(dkgi(*fast, "retry=infra"))
+    results = list(the_cell(tmp_path).results())
+    assert [(r.outcome, r.stops) for r in results] == [("scored", ("model_error",) * 3 + ("answered",))] * 2
+
+
+def test_after_kill_9_the_same_command_finishes_and_nothing_is_lost_or_doubled(
+    dkgi: Dkgi, tmp_path: Path, data: Path
+) -> None:
+    process = dkgi("limit=8", "threads=2")
+    wait_for_results(tmp_path, 3)
+    process.send_signal(signal.SIGKILL)
+    process.communicate(timeout=60)
+    before = {result.number: result for result in the_cell(tmp_path).results()}
+    assert 3 <= len(before) < 8
+
+    end(dkgi("limit=8", "threads=2"))
+    cell = the_cell(tmp_path)
+    after = {result.number: result for result in cell.results()}
+    assert len(after) == 8
+    assert {number: after[number] for number in before} == before
+    spent = sum(step.usage.output for n in after for a in cell.attempts(n, 0) for step in a.steps if step.usage)
+    assert sum(result.usage.output for result in after.values()) == spent
+    assert [run["status"] for run in logged_runs(tmp_path)] == ["FINISHED"] * 9
+    assert leftovers(data) == []
+
+
+def test_ctrl_c_keeps_what_is_done_ends_all_jails_and_says_how_to_go_on(dkgi: Dkgi, tmp_path: Path, data: Path) -> None:
+    slow = {"calls": [{"name": "bash", "arguments": {"command": "sleep 4321"}}]}
+    process = dkgi("limit=6", "threads=2", "tracking=none", replies=[LOOK, slow])
+    deadline = time.monotonic() + 60
+    while not jailed("sleep 4321"):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = end(process, code=130)
+    assert "6 queries are not finished: the same command goes on with them" in stderr
+    assert "Traceback" not in stderr
+    assert not jailed("sleep 4321")
+    assert leftovers(data) == []
+
+
+def jailed(text: str) -> list[int]:
+    """Processes of this machine whose command line is exactly these words."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (folder / "cmdline").read_bytes().split(b"\0")[:-1]
+        except OSError:
+            continue
+        if words == text.encode().split():
+            found.append(int(folder.name))
+    return found
+
+
+def test_a_second_process_on_a_cell_says_so_and_stops(dkgi: Dkgi, tmp_path: Path) -> None:
+    first = dkgi("limit=20", "threads=1", "tracking=none")
+    wait_for_results(tmp_path, 1)
+    _, stderr = end(dkgi("limit=20", "tracking=none"), code=2)
+    assert f"is being run by process {first.pid}" in stderr
+    first.send_signal(signal.SIGINT)
+    end(first, code=130)
+
+
+def test_a_canary_in_a_trajectory_stops_the_run_with_exit_3(dkgi: Dkgi, tmp_path: Path, data: Path) -> None:
+    canary = (data / "labels" / "hpo" / "canary").read_text()
+    _, stderr = end(dkgi("limit=2", "tracking=none", replies=[{"text": canary}]), code=3)
+    assert "canary" in stderr
+    assert canary not in stderr
+    end(dkgi("limit=2", "tracking=none"), code=3)
+
+
+@pytest.mark.parametrize("variable", ["DKGI_RUNS", "DKGI_DATA"])
+def test_a_folder_that_cannot_be_made_is_named_in_one_line(dkgi: Dkgi, tmp_path: Path, variable: str) -> None:
+    (tmp_path / "file").write_text("")
+    _, stderr = end(dkgi(**{variable: str(tmp_path / "file" / "inside")}), code=2)
+    (line,) = [line for line in stderr.splitlines() if "waiting" not in line and "once" not in line]
+    assert line.startswith("dkgi: ")
+    assert variable in line
+
+
+def test_an_unknown_split_is_told_with_those_that_exist(dkgi: Dkgi) -> None:
+    _, stderr = end(dkgi("dataset.split=train"), code=2)
+    assert stderr == "dkgi: dataset.split=train: hpo has test, test-0.1, val\n"
+
+
+def test_the_subset_split_shares_results_with_the_whole_one(dkgi: Dkgi, tmp_path: Path) -> None:
+    end(dkgi("dataset.split=test-0.1", "limit=2", "tracking=none"))
+    end(dkgi("dataset.split=test", "limit=1", "tracking=none"))
+    assert len(cells(tmp_path / "runs")) == 1
+
+
+def test_kept_scratch_is_named_beside_the_commands(dkgi: Dkgi, tmp_path: Path) -> None:
+    write = {"calls": [{"name": "bash", "arguments": {"command": "echo hello > /scratch/note"}}]}
+    end(dkgi("limit=1", "tracking=none", "keep_scratch=true", replies=[write, ANSWER]))
+    (log,) = (tmp_path / "runs").glob("cells/*/queries/*/*/commands.jsonl")
+    kept = Path(json.loads(log.read_text().splitlines()[-1])["kept"])
+    assert (kept / "scratch" / "note").read_text() == "hello\n"
