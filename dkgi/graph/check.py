@@ -1,6 +1,6 @@
 """Proves of an export, read back from disk, that it holds the graph that it was written from (paper, section 2).
 
->>> check_export(folder, sample)
+>>> check_export(folder, sample, graph.edges)
 dkgi.graph.check.CheckFailed: edges/01.tsv: target 12 is a gene, schema.json says disease
 
 Not covered: whether the source itself is right.

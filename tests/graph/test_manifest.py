@@ -51,6 +51,15 @@ def test_a_change_that_keeps_size_and_time_is_found_by_the_full_check(tiny_expor
         manifest.verify(tiny_export, full=True)
 
 
+def test_a_change_of_size_is_found_even_where_the_time_is_kept(tiny_export: Path) -> None:
+    path = tiny_export / "candidate_ids.txt"
+    status = path.stat()
+    path.write_bytes(b"0\n1\n")
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    with pytest.raises(SetupError, match=r"candidate_ids\.txt"):
+        manifest.verify(tiny_export)
+
+
 def test_a_copy_with_new_times_is_accepted_by_its_content(tiny_export: Path) -> None:
     for path in tiny_export.rglob("*"):
         os.utime(path, ns=(0, 0))
@@ -69,7 +78,7 @@ def test_the_digest_stands_for_content_and_names_and_not_for_times(
 ) -> None:
     first = write_export(make_graph(), tmp_path / "first")
     assert write_export(make_graph(), tmp_path / "second") == first
-    (tmp_path / "first" / "edges" / "00.tsv").rename(tmp_path / "first" / "edges" / "02.tsv")
+    (tmp_path / "first" / "edges" / "01.tsv").rename(tmp_path / "first" / "edges" / "02.tsv")
     assert manifest.of(tmp_path / "first", {}).digest != first
 
 
