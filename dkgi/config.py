@@ -21,12 +21,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from dkgi.console import fail
 from dkgi.dataset import DatasetSpec
+from dkgi.files import check_writable
 from dkgi.harness.native import NativeSpec
 from dkgi.jail.profile import SandboxSpec
 from dkgi.keys import looks_like_key
 from dkgi.models.heuristic import HeuristicSpec
 from dkgi.models.scripted import ScriptedSpec
-from dkgi.files import check_writable
 from dkgi.paths import data_dir, runs_dir
 from dkgi.prompt import PromptSpec
 from dkgi.types import Limits, SetupError, ToolPolicy

@@ -36,7 +36,7 @@ from dkgi.runner import CellRun, answer_queries
 from dkgi.seats import Seats
 from dkgi.store import Cell, Lock, open_cell
 from dkgi.tracking import Tracker
-from dkgi.types import Query, SafetyStop, SetupError
+from dkgi.types import Query, SafetyStop
 
 _FULL_OR_READ_ONLY = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM}
 

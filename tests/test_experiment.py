@@ -157,7 +157,7 @@ def test_ctrl_c_keeps_what_is_done_ends_all_jails_and_says_how_to_go_on(dkgi: Dk
         assert time.monotonic() < deadline
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    stdout, stderr = end(process, code=130)
+    _, stderr = end(process, code=130)
     assert "6 queries are not finished: the same command goes on with them" in stderr
     assert "Traceback" not in stderr
     assert not jailed("sleep 4321")
