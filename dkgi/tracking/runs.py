@@ -54,16 +54,18 @@ class MlflowTracker:
         return [(run.started_ms, run.finished) for run in runs] == [(_milliseconds(result.started), True)]
 
     def log(self, result: QueryResult, score: Score, steps_path: Path, steps: ReadSteps) -> None:
-        if len(self._late) < _PATIENCE:
-            try:
-                self._write(result, score, steps_path, steps)
-            # The one border where any failure is caught: the answer is paid for and safe in the cell's folder.
-            except Exception as error:
-                if not self._late:
-                    _report(f"query {result.number} could not be logged and will be tried again at the end", error)
-            else:
-                return
+        # Until it is written, so that Ctrl-C in the middle leaves it to `finish`.
         self._late.append((result, score, steps_path, steps))
+        if len(self._late) > _PATIENCE:
+            return
+        try:
+            self._write(result, score, steps_path, steps)
+        # The one border where any failure is caught: the answer is paid for and safe in the cell's folder.
+        except Exception as error:
+            if len(self._late) == 1:
+                _report(f"query {result.number} could not be logged and will be tried again at the end", error)
+        else:
+            self._late.pop()
 
     def finish(self, metrics: Mapping[str, float], *, complete: bool) -> None:
         try:

@@ -7,7 +7,7 @@ import pickle
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from dkgi import tracking
+from dkgi.types import Step
 
 if TYPE_CHECKING:
     from tests.tracking.conftest import Log
@@ -158,6 +159,24 @@ def test_a_stuck_log_is_not_tried_for_every_query(log: Log, capsys: pytest.Captu
     log.steps_path.unlink()
     log.write(tracker, *(log.result(number) for number in range(20)))
     assert len(log.found()) <= 3
+
+
+def test_a_query_whose_logging_was_interrupted_is_logged_at_the_end(log: Log) -> None:
+    calls = []
+
+    def steps() -> Sequence[Step]:
+        calls.append(1)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        return log.steps()
+
+    tracker = log.open(traces=True)
+    with pytest.raises(KeyboardInterrupt):
+        tracker.log(log.result(), log.score, log.steps_path, steps)
+    tracker.finish({}, complete=False)
+    (run,) = log.found()
+    assert run.info.status == "FINISHED"
+    assert len(log.traces()) == 1
 
 
 # ------------------------------------------------------------------- kills
