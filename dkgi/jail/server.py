@@ -28,7 +28,7 @@ from dkgi.jail.command import Jail
 from dkgi.jail.preflight import Hidden, check_sources, self_check
 from dkgi.jail.profile import Host, SandboxSpec, agent_box, config
 from dkgi.process import Lifeline
-from dkgi.types import Workspace
+from dkgi.types import SetupError, Workspace
 
 _REQUEST_BYTES = 8 * 2**20
 _REQUEST_S = 10.0
@@ -37,19 +37,18 @@ _LONGEST_S = 86_400.0
 
 
 class CommandServer:
-    """Serves until closed. `folder` is a private one, on the file system of the attempts' folders (RunFolder.path)."""
+    """Serves until closed. `folder` is a private one, on the file system of the attempts' folders (RunFolder.path).
+
+    Raises SetupError where `folder` cannot hold a socket.
+    """
 
     def __init__(self, folder: Path, spec: SandboxSpec, host: Host, hidden: Hidden) -> None:
         self.socket = folder / "commands"
         self._folder, self._spec, self._host, self._hidden = folder, spec, host, hidden
+        self._attempts: dict[str, AttemptCommands] = {}
+        self._listener = _listen(self.socket)
         self._lifeline = Lifeline()
         self._places = Places(spec.commands_at_once or max(4, 2 * (os.cpu_count() or 1)))
-        self._attempts: dict[str, AttemptCommands] = {}
-        self._listener = socket.socket(socket.AF_UNIX)
-        with address(self.socket) as name:
-            self._listener.bind(name)
-        self.socket.chmod(0o600)
-        self._listener.listen(256)
         self._closing = threading.Event()
         self._acceptor = threading.Thread(target=self._accept, name="commands", daemon=True)
         self._acceptor.start()
@@ -130,6 +129,19 @@ class CommandServer:
             return {"refused": "unknown token"}
         result = commands.run(argv, timeout_s=timeout_s, connection=connection)
         return dataclasses.asdict(result) | {"output": str(result.output)}
+
+
+def _listen(path: Path) -> socket.socket:
+    listener = socket.socket(socket.AF_UNIX)
+    try:
+        with address(path) as name:
+            listener.bind(name)
+        path.chmod(0o600)
+        listener.listen(256)
+    except OSError as error:
+        listener.close()
+        raise SetupError(f"{path}: {error.strerror}; set DKGI_DATA to a folder that can hold sockets") from None
+    return listener
 
 
 def _line(connection: socket.socket) -> bytes:

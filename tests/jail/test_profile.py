@@ -1,12 +1,14 @@
 """What a command sees, has and may use."""
 
 import os
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from dkgi.jail.preflight import Hidden
-from dkgi.jail.profile import find_host, masks
+from dkgi.jail.preflight import Hidden, probe
+from dkgi.jail.profile import find_host, find_python, masks
 from dkgi.jail.scratch import RunFolder
 from dkgi.jail.server import CommandServer
 from dkgi.types import SetupError
@@ -131,6 +133,29 @@ def test_packages_and_sources_of_the_system_are_covered() -> None:
 def test_a_hidden_folder_below_usr_is_covered_and_one_elsewhere_needs_no_cover(shell: Shell) -> None:
     assert Path("/usr/share/zoneinfo") in masks([Path("/usr/share/zoneinfo"), Path("/usr"), Path("/home")])
     assert not [folder for folder in masks([Path("/usr"), Path("/home")]) if folder in (Path("/usr"), Path("/home"))]
+
+
+def test_a_system_without_python_gives_agents_the_one_of_another_prefix(
+    hidden: Hidden, graph: Path, tmp_path: Path
+) -> None:
+    prefix = Path(sys.base_prefix).resolve()
+    if prefix == Path("/usr"):
+        pytest.skip("this Python is the system's")
+    python, mounts = find_python(("/no/python3", f"{prefix}/bin/python3"))
+    host = replace(find_host(), python=python, python_mounts=mounts)
+    with RunFolder(tmp_path / "w") as folder, CommandServer(folder.path, SPEC, host, hidden) as server:
+        assert probe(server, folder.new_attempt(graph))["python"].startswith("3.")
+        attempt = server.attempt(folder.new_attempt(graph), tmp_path / "log")
+        with attempt as commands:
+            result = commands.run(
+                ["/bin/bash", "-c", "which python3; python3 -c 'import sys; print(sys.prefix)'"], timeout_s=20
+            )
+            assert result.output.read_text().split() == ["/usr/local/bin/python3", "/usr/local"]
+
+
+def test_a_system_without_any_python_is_told_what_to_install() -> None:
+    with pytest.raises(SetupError, match="apt-get install python3"):
+        find_python(("/no/python3",))
 
 
 def test_a_missing_package_is_named_with_the_way_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def test_an_attempts_folders_belong_to_the_user_that_runs_in_the_jail(tmp_path: 
 
 
 def test_folders_can_be_read_whatever_the_umask(tmp_path: Path) -> None:
-    old = os.umask(0o777)
+    old = os.umask(0o077)
     try:
         with RunFolder(tmp_path / "w") as folder:
             workspace = folder.new_attempt(tmp_path)

@@ -1,0 +1,115 @@
+"""What a jail costs: one command against a bare one, our own share of it, 200 MB of output, 64 attempts at once.
+
+python tests/bench/jail.py [ROUNDS]
+"""
+
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from dkgi.jail.client import CommandClient
+from dkgi.jail.preflight import Hidden
+from dkgi.jail.profile import SandboxSpec, find_host
+from dkgi.jail.scratch import RunFolder
+from dkgi.jail.server import CommandServer
+from dkgi.truncate import head_tail
+
+SPEC = SandboxSpec(
+    "nsjail", wall_s=600, memory_mb=4096, output_mb=256, file_mb=1024, processes=256, commands_at_once=None
+)
+
+
+def children_ms() -> float:
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return (usage.ru_utime + usage.ru_stime) * 1000
+
+
+def bare() -> None:
+    subprocess.run(["/bin/bash", "-c", "true"], env={}, stdin=subprocess.DEVNULL, check=True)
+
+
+def measure(run: Callable[[], object]) -> tuple[float, float, float]:
+    """Milliseconds: CPU of children, wall, own CPU."""
+    child, wall, own = children_ms(), time.perf_counter(), time.process_time()
+    run()
+    return children_ms() - child, (time.perf_counter() - wall) * 1000, (time.process_time() - own) * 1000
+
+
+def row(name: str, samples: Sequence[tuple[float, float, float]]) -> list[float]:
+    medians = [statistics.median(column) for column in zip(*samples, strict=True)]
+    print(f"{name:24}" + "".join(f"{median:12.2f}" for median in medians))
+    return medians
+
+
+def peak_mb() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def commands_against_bare(commands: CommandClient, rounds: int) -> None:
+    cases: dict[str, Callable[[], object]] = {
+        "bare bash -c true": bare,
+        "jailed bash -c true": lambda: commands.run(["/bin/bash", "-c", "true"], timeout_s=60),
+        "jailed python3 -c pass": lambda: commands.run(["/usr/bin/python3", "-c", "pass"], timeout_s=60),
+    }
+    samples: dict[str, list[tuple[float, float, float]]] = {name: [] for name in cases}
+    for _ in range(rounds):
+        for name, run in cases.items():
+            samples[name].append(measure(run))
+    print(f"{'median ms of ' + str(rounds):24}{'child CPU':>12}{'wall':>12}{'own CPU':>12}")
+    medians = {name: row(name, taken) for name, taken in samples.items()}
+    extra = medians["jailed bash -c true"][0] - medians["bare bash -c true"][0]
+    print(f"{'jail over bare, CPU':24}{extra:12.2f}   (must hold: 20)")
+
+
+def main() -> None:
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 100
+    with tempfile.TemporaryDirectory() as name:
+        graph = Path(name, "graph")
+        graph.mkdir(mode=0o755)
+        (graph / "schema.json").write_text("{}\n")
+        with (
+            RunFolder(Path(name, "w")) as folder,
+            CommandServer(folder.path, SPEC, find_host(), Hidden.default()) as server,
+        ):
+            with server.attempt(folder.new_attempt(graph), Path(os.devnull)) as commands:
+                commands_against_bare(commands, rounds)
+                before = peak_mb()
+                start = time.perf_counter()
+                result = commands.run(
+                    ["/bin/bash", "-c", "head -c 209715200 /dev/zero | tr '\\0' 'x' | fold"], timeout_s=300
+                )
+                text = head_tail(result.output, "/scratch/full_outputs/0001.txt")
+                print(
+                    f"\n{result.output_bytes / 1e6:.0f} MB of output: {peak_mb() - before:.1f} MB more memory at peak, ",
+                    end="",
+                )
+                print(f"{time.perf_counter() - start:.1f} s, {len(text)} characters shown")
+            opened = [measure(lambda: _open(server, folder, graph)) for _ in range(20)]
+            print(f"\n{'median ms':24}{'child CPU':>12}{'wall':>12}{'own CPU':>12}")
+            row("attempt with self-check", opened)
+            before = peak_mb()
+            threads = [threading.Thread(target=_open, args=(server, folder, graph, "sleep 1")) for _ in range(64)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            print(f"\n64 attempts at once: {peak_mb() - before:.1f} MB more memory at peak, {peak_mb():.0f} MB in all")
+
+
+def _open(server: CommandServer, folder: RunFolder, graph: Path, command: str = "") -> None:
+    workspace = folder.new_attempt(graph)
+    with server.attempt(workspace, Path(os.devnull)) as commands:
+        if command:
+            commands.run(["/bin/bash", "-c", command], timeout_s=120)
+    folder.remove(workspace)
+
+
+if __name__ == "__main__":
+    main()
