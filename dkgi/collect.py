@@ -46,7 +46,9 @@ class Collector:
         """Score a finished query and log it. Raises SafetyStop where its trajectory shows that labels leaked."""
         steps = self._cell.query_folder(result.number, result.repeat) / "steps.jsonl"
         if self._canary in steps.read_bytes():
-            message = f"{steps}: holds the canary that lies beside the labels; a jail leaks, nothing of this cell counts"
+            message = (
+                f"{steps}: holds the canary that lies beside the labels; a jail leaks, nothing of this cell counts"
+            )
             write_atomically(self._unsafe, message.encode())
             raise SafetyStop(message)
         earned = self._score(result)
@@ -71,7 +73,9 @@ class Collector:
 
     def _log(self, result: QueryResult, earned: Score) -> None:
         folder = self._cell.query_folder(result.number, result.repeat)
-        self._tracker.log(result, earned, folder / "steps.jsonl", partial(self._cell.steps, result.number, result.repeat))
+        self._tracker.log(
+            result, earned, folder / "steps.jsonl", partial(self._cell.steps, result.number, result.repeat)
+        )
 
 
 def _line(result: QueryResult, earned: Score) -> bytes:

@@ -12,10 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _SYS_ADMIN = 1 << 21
-_CONTAINER = (
-    "docker run --cap-add SYS_ADMIN --security-opt seccomp=unconfined --security-opt apparmor=unconfined "
-    "--security-opt systempaths=unconfined"
-)
+_UNCONFINED = "--security-opt seccomp=unconfined --security-opt systempaths=unconfined"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +65,14 @@ def cause(log: str, output: str, around: Surroundings) -> str:
                 "run sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0"
             )
     elif not around.sys_admin:
-        return f"root without CAP_SYS_ADMIN cannot make a jail: start the container with {_CONTAINER}"
+        return (
+            "root without CAP_SYS_ADMIN cannot make a jail: run dkgi as an ordinary user, or start the container with "
+            f"--cap-add SYS_ADMIN --security-opt apparmor=unconfined {_UNCONFINED}"
+        )
     if "mandatory point: '/proc'" in log:
         return "the container covers parts of /proc: start it with --security-opt systempaths=unconfined"
     if around.seccomp and "mandatory point" not in log:
-        return f"a seccomp filter forbids new namespaces: start the container with {_CONTAINER}"
+        return f"a seccomp filter forbids new namespaces: start the container with {_UNCONFINED}"
     if failed := re.search(r"mount\('(.*?)' -> .*?\): (.*?)(?:;|$)", log):
         return f"{failed[1]} cannot be mounted: {failed[2]}"
     return (log or output).strip().splitlines()[-1] if (log or output).strip() else "nsjail printed nothing"

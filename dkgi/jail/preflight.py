@@ -104,10 +104,9 @@ def problems(lines: Sequence[str], jail: Jail, hidden: Hidden) -> Iterator[str]:
         yield f"commands share namespaces of the host: {shared or 'unknown'}"
     if not expect("tcp", _NO_SOCKETS):
         yield f"connecting to a port ends with {found.get('tcp')}"
-    if unreadable := found.get("unreadable"):
-        yield f"the graph's {unreadable[0]} cannot be read by user {jail.uid}: run chmod -R a+rX on its folder"
-    if not expect("graph_readable", ""):
-        yield "no file of the graph can be read"
+    if found.get("unreadable") or not expect("graph_readable", ""):
+        file = found.get("unreadable", ["files"])[0]
+        yield f"the graph's {file} cannot be read by user {jail.uid}: run chmod -R a+rX on its folder"
     if not expect("graph_read_only", "") or not expect("outputs_read_only", ""):
         yield "the graph or the complete outputs can be written"
     if not expect("writable", "/scratch", "/tmp"):

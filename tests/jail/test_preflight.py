@@ -110,7 +110,7 @@ def test_a_graph_file_that_agents_cannot_read_is_named(check: Check, workspace: 
 def test_an_empty_graph_is_refused(check: Check, workspace: Workspace) -> None:
     for path in sorted(workspace.graph_dir.rglob("*"), reverse=True):
         path.rmdir() if path.is_dir() else path.unlink()
-    with pytest.raises(SandboxError, match="no file of the graph"):
+    with pytest.raises(SandboxError, match="the graph's files cannot be read"):
         check()
 
 
