@@ -232,7 +232,7 @@ def masks(hidden: Sequence[Path]) -> list[Path]:
         folders += usr.glob(f"lib*/python3*/{kind}")
     folders += [path.resolve() for path in hidden]
     found: list[Path] = []
-    for folder in sorted({path for path in folders if path.is_dir() and path != usr and path.is_relative_to(usr)}):
+    for folder in sorted({path for path in folders if path != usr and path.is_relative_to(usr) and path.is_dir()}):
         if not any(folder.is_relative_to(other) for other in found):
             found.append(folder)
     return found
