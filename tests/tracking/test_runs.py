@@ -106,6 +106,9 @@ def test_two_cells_and_two_repeats_do_not_mix(log: Log) -> None:
     assert not first.has(log.result(1, 2))
     assert len(log.found("cell")) == 2
     assert [run.info.run_name for run in log.found()] == ["hpo:00001", "hpo:00001 #1"]
+    again = log.open()
+    assert again.has(log.result(1, 0))
+    assert again.has(log.result(1, 1))
 
 
 def test_a_query_that_was_tried_again_replaces_its_run_files_and_trace(log: Log) -> None:
@@ -190,15 +193,15 @@ POINTS = {
     "before the end": ("set_terminated", 1),
     "between two queries": ("_write", 2),
     "before the earlier trace goes": ("delete_traces", 1),
-    "before the earlier run goes": ("delete_run", 1),
     "before the earlier files go": ("rmtree", 1),
+    "before the earlier run goes": ("delete_run", 1),
 }
 """Where the writing process dies: on entering a function for the n-th time."""
 
 
 @pytest.fixture(scope="module")
 def killed(tables: Path, tmp_path_factory: pytest.TempPathFactory, make_log: Callable[[Path], Log]) -> dict[str, Log]:
-    """Logs of processes that died at each of the points. They wrote query 1, query 2, and query 1 tried again."""
+    """Logs of processes that died at each of the points, on the way from query 1 to query 2 to query 1 tried again."""
     logs = {name: make_log(tmp_path_factory.mktemp("killed")) for name in POINTS}
     log = next(iter(logs.values()))
     tries = [log.result(1), log.result(2), log.result(1, started=200.0)]
@@ -215,15 +218,15 @@ def killed(tables: Path, tmp_path_factory: pytest.TempPathFactory, make_log: Cal
 @pytest.mark.parametrize("point", POINTS)
 def test_after_a_kill_every_query_is_logged_exactly_once(killed: dict[str, Log], point: str) -> None:
     log = killed[point]
-    finished = [log.result(1, started=200.0), log.result(2)]
+    started = 200.0 if "earlier" in point else 100.0
     tracker = log.open(traces=True)
-    for result in finished:
+    for result in (log.result(1, started=started), log.result(2)):
         if not tracker.has(result):
             log.write(tracker, result)
     tracker.finish({}, complete=True)
     runs = log.found()
-    assert [(run.data.tags["dkgi.query"], run.info.start_time) for run in runs] == [("1", 200_000), ("2", 100_000)]
-    assert {run.info.status for run in runs} == {"FINISHED"}
+    assert [(run.data.tags["dkgi.query"], run.info.start_time) for run in runs] == [("1", started * 1000), ("2", 1e5)]
+    assert [(run.info.status, len(run.data.metrics)) for run in runs] == [("FINISHED", 14)] * 2
     assert {trace.info.trace_id for trace in log.traces()} == {f"tr-{run.info.run_id}" for run in runs}
     assert [len(trace.data.spans) for trace in log.traces()] == [4, 4]
     kept = {path.name for path in (log.runs / "artifacts").iterdir()}
