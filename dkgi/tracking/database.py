@@ -83,6 +83,34 @@ def create(database: Path, artifacts: str) -> None:
     fresh.rename(database)
 
 
+def logged_queries(runs_dir: Path, cell: str) -> dict[tuple[int, int], int]:
+    """Start (Unix milliseconds) of every logged query by (number, repeat), for a cell whose run has finished.
+
+    Reads MLflow's tables without MLflow, which takes seconds to load; empty in any doubt.
+    """
+    try:
+        path = (runs_dir / DATABASE).as_uri()
+        with contextlib.closing(sqlite3.connect(f"{path}?mode=ro", uri=True)) as connection:
+            rows = connection.execute(_LOGGED, (cell,)).fetchall()
+    except sqlite3.Error:
+        return {}
+    return {(int(number), int(repeat)): started for number, repeat, started in rows}
+
+
+_LOGGED = """
+SELECT number.value, repeat.value, child.start_time
+FROM tags AS cell
+JOIN runs AS parent ON parent.run_uuid = cell.run_uuid AND parent.status = 'FINISHED'
+JOIN tags AS kind ON kind.run_uuid = parent.run_uuid AND kind.key = 'dkgi.kind' AND kind.value = 'cell'
+JOIN tags AS link ON link.key = 'mlflow.parentRunId' AND link.value = parent.run_uuid
+JOIN runs AS child ON child.run_uuid = link.run_uuid AND child.status = 'FINISHED'
+JOIN tags AS number ON number.run_uuid = child.run_uuid AND number.key = 'dkgi.query'
+JOIN tags AS repeat ON repeat.run_uuid = child.run_uuid AND repeat.key = 'dkgi.repeat'
+WHERE cell.key = 'dkgi.cell' AND cell.value = ?
+AND parent.lifecycle_stage = 'active' AND child.lifecycle_stage = 'active'
+"""
+
+
 @contextlib.contextmanager
 def usable(runs_dir: Path) -> Iterator[None]:
     """Turn any failure into a SetupError: MLflow, SQLAlchemy, Alembic and SQLite have no exception in common."""

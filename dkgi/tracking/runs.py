@@ -11,21 +11,17 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from dkgi import console
 from dkgi.analysis.summary import measures
 from dkgi.tracking import fields
-from dkgi.tracking.database import brief, local_path
+from dkgi.tracking.database import connect, local_path, locked, usable
 from dkgi.tracking.fields import CellInfo
 from dkgi.tracking.spans import spans
 from dkgi.types import QueryResult, Score, Step
 
 ReadSteps = Callable[[], Sequence[Step]]
 """Reads the trajectory of a query's last attempt."""
-
-_PATIENCE = 3
-"""Failed logs after which the rest waits for the end of the run, so that a stuck database does not slow it down."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +33,8 @@ class _Child:
     finished: bool
 
 
-class MlflowTracker:
-    """The log of one cell, for one thread. It knows the run of each query, so that no query ever has two."""
+class CellRuns:
+    """The runs of one cell. It knows the run of each query, so that no query ever has two."""
 
     def __init__(self, client: Any, experiment: str, parent: str, cell: CellInfo, *, traces: bool) -> None:
         self._client = client
@@ -47,43 +43,32 @@ class MlflowTracker:
         self._cell = cell
         self._traces = traces
         self._children = _children(client, experiment, parent)
-        self._late: list[tuple[QueryResult, Score, Path, ReadSteps]] = []
+
+    @classmethod
+    def open(cls, cell: CellInfo, runs_dir: Path, *, traces: bool) -> Self:
+        """Find or make the cell's run. Raises SetupError where the database cannot be used."""
+        client, experiment = connect(runs_dir)
+        with usable(runs_dir), locked(runs_dir):
+            parent = _reopen_parent(client, experiment, cell.cell) or _create_parent(client, experiment, cell)
+            return cls(client, experiment, parent, cell, traces=traces)
 
     def has(self, result: QueryResult) -> bool:
+        """Whether the one run of this query is whole and of this result."""
         runs = self._children.get((result.number, result.repeat), [])
-        return [(run.started_ms, run.finished) for run in runs] == [(_milliseconds(result.started), True)]
-
-    def log(self, result: QueryResult, score: Score, steps_path: Path, steps: ReadSteps) -> None:
-        # Until it is written, so that Ctrl-C in the middle leaves it to `finish`.
-        self._late.append((result, score, steps_path, steps))
-        if len(self._late) > _PATIENCE:
-            return
-        try:
-            self._write(result, score, steps_path, steps)
-        # The one border where any failure is caught: the answer is paid for and safe in the cell's folder.
-        except Exception as error:
-            if len(self._late) == 1:
-                _report(f"query {result.number} could not be logged and will be tried again at the end", error)
-        else:
-            self._late.pop()
+        return [(run.started_ms, run.finished) for run in runs] == [(milliseconds(result.started), True)]
 
     def finish(self, metrics: Mapping[str, float], *, complete: bool) -> None:
-        try:
-            while self._late:
-                self._write(*self._late[0])
-                self._late.pop(0)
-            self._log_metrics(self._parent, metrics, round(time.time() * 1000))
-            self._client.set_terminated(self._parent, "FINISHED" if complete else "KILLED")
-        except Exception as error:
-            way_out = f"`python -m dkgi.relog {self._cell.cell}` makes them from the cell's folder"
-            _report(f"{len(self._late)} queries and the cell's figures are not up to date; {way_out}", error)
+        """Log the figures of the cell and end its run."""
+        self._log_metrics(self._parent, metrics, milliseconds(time.time()))
+        self._client.set_terminated(self._parent, "FINISHED" if complete else "KILLED")
 
-    def _write(self, result: QueryResult, score: Score, steps_path: Path, steps: ReadSteps) -> None:
+    def write(self, result: QueryResult, score: Score, steps_path: Path, steps: ReadSteps) -> None:
+        """Log one query in place of what there is of it."""
         key = (result.number, result.repeat)
         for old in self._children.get(key, []):
             _discard(self._client, self._experiment, old.run_id)
-        started = _milliseconds(result.started)
-        ended = started + _milliseconds(result.wall_s)
+        started = milliseconds(result.started)
+        ended = started + milliseconds(result.wall_s)
         run = self._client.create_run(
             self._experiment,
             started,
@@ -134,7 +119,7 @@ class MlflowTracker:
         self._client.log_batch(run_id, metrics=metrics)
 
 
-def reopen_parent(client: Any, experiment: str, cell: str) -> str | None:
+def _reopen_parent(client: Any, experiment: str, cell: str) -> str | None:
     """The id of the cell's run, which is running again; None where there is none."""
     query = f"tags.`dkgi.cell` = '{cell}' AND tags.`dkgi.kind` = 'cell'"
     found = client.search_runs([experiment], query, max_results=1, order_by=["attributes.start_time ASC"])
@@ -145,7 +130,7 @@ def reopen_parent(client: Any, experiment: str, cell: str) -> str | None:
     return run_id
 
 
-def create_parent(client: Any, experiment: str, cell: CellInfo) -> str:
+def _create_parent(client: Any, experiment: str, cell: CellInfo) -> str:
     """A new run for the cell, with its configuration."""
     from mlflow.entities import Param
 
@@ -199,9 +184,6 @@ def _trace_id(run_id: str) -> str:
     return f"tr-{run_id}"
 
 
-def _milliseconds(seconds: float) -> int:
+def milliseconds(seconds: float) -> int:
+    """Seconds as MLflow keeps times."""
     return round(seconds * 1000)
-
-
-def _report(message: str, error: Exception) -> None:
-    console.stderr().print(f"MLflow: {message} ({brief(error)})", soft_wrap=True)

@@ -10,6 +10,7 @@ import pytest
 
 from dkgi import tracking
 from dkgi.tracking import run_table
+from dkgi.tracking.database import logged_queries
 from dkgi.types import SetupError
 
 CONNECT = "import sys, pathlib; from dkgi import tracking; print(tracking.connect(pathlib.Path(sys.argv[1]))[1])"
@@ -84,3 +85,12 @@ def test_the_run_table_that_the_ui_opens_is_in_the_experiment(tmp_path: Path, ta
     assert view["searchFilter"] == "tags.`dkgi.kind` = 'cell'"
     assert view["orderByKey"] in view["selectedColumns"]
     assert run_table.address(5000, experiment).endswith("/experiments/1/runs?viewStateShareKey=dkgi")
+
+
+def test_a_look_without_mlflow_finds_nothing_where_there_is_no_database(tmp_path: Path, tables: Path) -> None:
+    assert logged_queries(tmp_path, "5d1f0c9a7e42") == {}
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "mlflow.db").write_bytes(b"no database")
+    assert logged_queries(tmp_path, "5d1f0c9a7e42") == {}
+    (tmp_path / "mlflow.db").write_bytes(tables.read_bytes())
+    assert logged_queries(tmp_path, "5d1f0c9a7e42") == {}

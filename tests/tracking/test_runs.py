@@ -125,6 +125,38 @@ def test_a_query_that_was_tried_again_replaces_its_run_files_and_trace(log: Log)
     assert not Path(urlsplit(old.info.artifact_uri).path).parent.exists()
 
 
+def test_a_cell_that_is_logged_whole_is_recognised_without_loading_mlflow(log: Log) -> None:
+    tracker = log.open()
+    log.write(tracker, log.result(1), log.result(2, started=200.0))
+    tracker.finish({"hit_at_1": 0.5}, complete=True)
+    before = [(run.info.run_id, run.info.end_time, run.data.metrics) for run in [*log.found(), *log.found("cell")]]
+    script = """
+import pickle, sys
+from dkgi import tracking
+cell, runs, results = pickle.load(sys.stdin.buffer)
+tracker = tracking.open(cell, runs, traces=True)
+found = [tracker.has(result) for result in results]
+tracker.finish({"hit_at_1": 0.0}, complete=True)
+print(found, "mlflow" in sys.modules)
+"""
+    results = [log.result(1), log.result(2, started=200.0), log.result(2), log.result(3), log.result(1, 1)]
+    environment = os.environ | {"PYTHONPATH": str(Path(tracking.__file__).parents[2])}
+    task = pickle.dumps((log.cell, log.runs, results))
+    done = subprocess.run([sys.executable, "-c", script], input=task, env=environment, capture_output=True, timeout=60)
+    assert done.stdout.decode() == "[True, True, False, False, False] False\n"
+    after = [(run.info.run_id, run.info.end_time, run.data.metrics) for run in [*log.found(), *log.found("cell")]]
+    assert after == before
+
+
+def test_a_cell_whose_run_was_cut_off_is_finished_though_all_queries_are_logged(log: Log) -> None:
+    log.write(log.open(), log.result())
+    again = log.open()
+    assert again.has(log.result())
+    again.finish({"hit_at_1": 1.0}, complete=True)
+    (parent,) = log.found("cell")
+    assert (parent.info.status, parent.data.metrics) == ("FINISHED", {"hit_at_1": 1.0})
+
+
 # ------------------------------------------------------------------- failures
 
 
@@ -191,7 +223,7 @@ POINTS = {
     "before the trace": ("start_trace", 1),
     "within the trace": ("log_spans", 1),
     "before the end": ("set_terminated", 1),
-    "between two queries": ("_write", 2),
+    "between two queries": ("query_tags", 2),
     "before the earlier trace goes": ("delete_traces", 1),
     "before the earlier files go": ("rmtree", 1),
     "before the earlier run goes": ("delete_run", 1),
