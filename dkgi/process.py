@@ -192,14 +192,14 @@ class _Watch:
 
     def _enforce(self, now: float, *, cancelled: bool) -> None:
         if cancelled:
-            self._kill("cancelled", now)
+            self._stop("cancelled", now)
         if now >= self.deadline:
-            self._kill("time", now)
+            self._stop("time", now)
         if now >= self.sample_at:
             used = sum(_memory(pid) for pid in tree(self.root))
             self.peak = max(self.peak, used)
             if used > self.bounds.memory_mb * 2**20:
-                self._kill("memory", now)
+                self._stop("memory", now)
             self.sample_at = now + _SAMPLE_S
         if self.killed_by:
             # A jail that gets SIGTERM ends its processes and still reports their CPU time.
@@ -211,7 +211,7 @@ class _Watch:
         block = os.read(self.pipe, _BLOCK)
         room = self.bounds.output_mb * 2**20 - self.written
         if len(block) > room:
-            self._kill("output", time.monotonic())
+            self._stop("output", time.monotonic())
         kept = memoryview(block)[:room]
         while kept:
             count = os.write(self.output, kept)
@@ -219,7 +219,7 @@ class _Watch:
             kept = kept[count:]
         return bool(block)
 
-    def _kill(self, reason: KilledBy, now: float) -> None:
+    def _stop(self, reason: KilledBy, now: float) -> None:
         if self.killed_by is None:
             self.killed_by, self._killed_at = reason, now
 

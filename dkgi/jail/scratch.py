@@ -38,7 +38,7 @@ class RunFolder:
             self.path = self._lock.with_suffix("")
             self.path.mkdir(mode=0o700)
         except OSError as error:
-            raise _unwritable(error, parent) from None
+            raise unwritable(error, parent) from None
 
     def new_attempt(self, graph_dir: Path) -> Workspace:
         """Empty folders for one attempt; scratch and tmp belong to the user that the jail will run as."""
@@ -59,7 +59,7 @@ class RunFolder:
                 for own in (workspace.scratch_dir, workspace.tmp_dir):
                     os.chown(own, uid, uid)
         except OSError as error:
-            raise _unwritable(error, folder) from None
+            raise unwritable(error, folder) from None
         return workspace
 
     def remove(self, workspace: Workspace) -> None:
@@ -78,7 +78,8 @@ class RunFolder:
         self.close()
 
 
-def _unwritable(error: OSError, folder: Path) -> SetupError:
+def unwritable(error: OSError, folder: Path) -> SetupError:
+    """What a user can do about a full disk or a folder of another user."""
     return SetupError(f"{error.filename or folder}: {error.strerror}; set DKGI_DATA to a folder that can be written")
 
 

@@ -27,8 +27,9 @@ from dkgi.jail.client import CommandClient, address
 from dkgi.jail.command import Jail
 from dkgi.jail.preflight import Hidden, check_sources, self_check
 from dkgi.jail.profile import Host, SandboxSpec, agent_box, config
+from dkgi.jail.scratch import unwritable
 from dkgi.process import Lifeline
-from dkgi.types import SetupError, Workspace
+from dkgi.types import Workspace
 
 _REQUEST_BYTES = 8 * 2**20
 _REQUEST_S = 10.0
@@ -39,7 +40,7 @@ _LONGEST_S = 86_400.0
 class CommandServer:
     """Serves until closed. `folder` is a private one, on the file system of the attempts' folders (RunFolder.path).
 
-    Raises SetupError where `folder` cannot hold a socket.
+    Raises SetupError where `folder` cannot be written or cannot hold a socket.
     """
 
     def __init__(self, folder: Path, spec: SandboxSpec, host: Host, hidden: Hidden) -> None:
@@ -58,7 +59,7 @@ class CommandServer:
         """A client for the commands of one attempt; on leaving, those that run are killed. `log` gets a line a command.
 
         Raises SandboxError unless the self-check passes in the attempt's own jail: before that nothing can be run in it.
-        Raises SetupError where a mounted folder overlaps a hidden one.
+        Raises SetupError where a mounted folder overlaps a hidden one, or the disk is full.
         """
         uid = workspace.scratch_dir.stat().st_uid
         if uid == 0:
@@ -66,7 +67,10 @@ class CommandServer:
         box = agent_box(self._spec, workspace)
         check_sources(box, self._hidden)
         file = self._folder / f"{secrets.token_hex(4)}.cfg"
-        file.write_text(config(box, self._spec, self._host, uid=uid, hidden=self._hidden.paths))
+        try:
+            file.write_text(config(box, self._spec, self._host, uid=uid, hidden=self._hidden.paths))
+        except OSError as error:
+            raise unwritable(error, file) from None
         jail = Jail(file, box, self._host.nsjail, uid, self._lifeline)
         commands = AttemptCommands(jail, self._places, self._folder, workspace.outputs_dir, log)
         token = secrets.token_hex(16)
@@ -140,7 +144,7 @@ def _listen(path: Path) -> socket.socket:
         listener.listen(256)
     except OSError as error:
         listener.close()
-        raise SetupError(f"{path}: {error.strerror}; set DKGI_DATA to a folder that can hold sockets") from None
+        raise unwritable(error, path) from None
     return listener
 
 

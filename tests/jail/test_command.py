@@ -66,7 +66,7 @@ def test_there_is_no_input_to_wait_for(shell: Shell) -> None:
             "memory",
         ),
         (
-            "echo partial; python3 -c 'import mmap,time; m=mmap.mmap(-1,400<<20); m.write(b\"1\"*(300<<20)); time.sleep(9)'",
+            "echo partial; python3 -c 'import mmap,time; m=mmap.mmap(-1,400<<20); [m.write(b\"1\"*(1<<20)) for _ in range(300)]; time.sleep(9)'",
             "memory",
         ),
         ("echo partial; yes", "output"),
