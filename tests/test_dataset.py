@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -79,6 +80,12 @@ def test_what_exists_is_opened_not_made_again(made: Dataset, tmp_path: Path) -> 
     files = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
     assert prepare_from(Source(not_needed, lambda _: []), SPEC, tmp_path) == made
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()} == files
+
+
+def test_what_exists_is_opened_while_another_process_makes_other_data(made: Dataset, tmp_path: Path) -> None:
+    with (tmp_path / "graphs" / ".lock").open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        assert prepare_from(SOURCE, SPEC, tmp_path, wait_s=0) == made
 
 
 def test_queries_are_made_again_without_building_the_graph(made: Dataset, tmp_path: Path) -> None:
@@ -234,6 +241,7 @@ def test_two_processes_make_one_data_set_and_the_second_says_that_it_waits(tmp_p
     lock.parent.mkdir()
     code = """
 import sys
+import time
 from pathlib import Path
 from dkgi.dataset import prepare_from
 from tests.test_dataset import SOURCE, SPEC
@@ -246,10 +254,13 @@ print(prepare_from(SOURCE, SPEC, Path(sys.argv[1])).labels_digest)
         for child in children:
             assert child.stderr is not None
             assert child.stderr.readline() == "dkgi: waiting for another process that makes the data\n"
+        time.sleep(0.5)
     outcomes = [child.communicate(timeout=60) for child in children]
     assert [child.returncode for child in children] == [0, 0]
     assert len({digest for digest, _ in outcomes}) == 1
-    assert "".join(told for _, told in outcomes).count("making the queries of towns") == 1
+    rest = "".join(told for _, told in outcomes)
+    assert rest.count("making the queries of towns") == 1
+    assert "waiting" not in rest
 
 
 def test_waiting_ends_with_an_error_that_names_the_lock(tmp_path: Path) -> None:
