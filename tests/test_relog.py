@@ -96,6 +96,11 @@ def test_a_cell_is_logged_again_as_it_was(runs: Path) -> None:
     before = logged(runs)
     assert len(before[0]) == 4
     assert len(before[1]) == 3
+    client, experiment = tracking.connect(runs)
+    for run in client.search_runs([experiment]):
+        client.set_tag(run.info.run_id, "dkgi.stop", "spoilt")
+    lost = client.create_run(experiment, tags=client.get_run(run.info.run_id).data.tags | {"dkgi.query": "9"})
+    (runs / "artifacts" / lost.info.run_id).mkdir()
     assert relog.relog(cell, runs, traces=True)
     assert logged(runs) == before
     assert len(list((runs / "artifacts").iterdir())) == 4
