@@ -84,9 +84,9 @@ class Candidates:
         sizes = next((sizes for sizes in QUOTAS[template.regime] if sizes[0] <= len(gold) <= sizes[1]), None)
         if sizes is None or any(self._types.get(node) != template.answers for node in gold):
             return None
-        named = [slot for slot in draft.slots.values() if isinstance(slot, int)]
-        values = list(draft.slots.values())
-        if gold & set(named) or len(set(values)) < len(values) or not all(self.names.of(node) for node in named):
+        named = {slot for slot in draft.slots.values() if isinstance(slot, int)}
+        words = [word for slot in draft.slots.values() for word in (slot.split() if isinstance(slot, str) else [slot])]
+        if gold & named or len(set(words)) < len(words) or not all(self.names.of(node) for node in named):
             return None
         if not self._keeps_promise(template.regime, draft.program, gold):
             return None
@@ -115,7 +115,7 @@ def generate(folder: Path, seed: int) -> list[Question]:
     rng = random.Random(seed)
     candidates = Candidates(folder, rng)
     accepted = [question for regime in QUOTAS for question in _fill(candidates, regime)]
-    split_of = _assign_splits(accepted, rng)
+    split_of = _assign_splits(accepted)
     order = list(range(len(accepted)))
     rng.shuffle(order)
     wordings = _assign_wordings(accepted, split_of, order, rng)
@@ -159,16 +159,20 @@ def _fill(candidates: Candidates, regime: str) -> list[Accepted]:
     return found
 
 
-def _assign_splits(accepted: Sequence[Accepted], rng: random.Random) -> list[str]:
-    """The split of each question, by the quotas."""
-    waiting = {
-        (regime, sizes): [split for split, count in counts.items() for _ in range(count)]
-        for regime, cells in QUOTAS.items()
-        for sizes, counts in cells.items()
-    }
-    for splits in waiting.values():
-        rng.shuffle(splits)
-    return [waiting[question.template.regime, question.sizes].pop() for question in accepted]
+def _assign_splits(accepted: Sequence[Accepted]) -> list[str]:
+    """The split of each question: what the quotas say, and each template in both splits as evenly as that allows."""
+    splits = [""] * len(accepted)
+    for regime, cells in QUOTAS.items():
+        for sizes, counts in cells.items():
+            members = [n for n, one in enumerate(accepted) if (one.template.regime, one.sizes) == (regime, sizes)]
+            members.sort(key=lambda n: accepted[n].template.name)
+            given: Counter[str] = Counter()
+            for place, member in enumerate(members, start=1):
+                # The split that is furthest behind its share so far.
+                split = max(counts, key=lambda name: counts[name] * place / len(members) - given[name])
+                given[split] += 1
+                splits[member] = split
+    return splits
 
 
 def _assign_wordings(
