@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dkgi.jail.preflight import Hidden
-from tests.jail.conftest import Shell
+from tests.jail.conftest import SPEC, Shell
 
 
 @pytest.mark.parametrize(
@@ -227,6 +227,21 @@ def test_open_files_of_the_host_are_not_passed_on(shell: Shell, tmp_path: Path) 
     assert "/dev/null" in printed
     assert "open-on-the-host" not in printed
     assert "memfd" not in printed
+
+
+def test_a_command_has_no_more_processes_than_allowed(shell: Shell) -> None:
+    program = """
+import os, signal
+children = []
+try:
+    while len(children) < 1000:
+        if (pid := os.fork()) == 0: signal.pause()
+        children.append(pid)
+except BlockingIOError:
+    print(len(children))
+for pid in children: os.kill(pid, 9)
+"""
+    assert 0 < int(shell.python(program)) < SPEC.processes
 
 
 def test_a_fork_bomb_is_bounded_and_leaves_other_attempts_alone(shell: Shell, fresh_shell: Shell) -> None:

@@ -101,6 +101,14 @@ def test_a_hidden_folder_that_can_be_seen_is_refused(check: Check, hidden: Hidde
         check(lambda text: text + extra)
 
 
+def test_a_hidden_folder_is_looked_for_under_its_real_name_too(check: Check, hidden: Hidden, tmp_path: Path) -> None:
+    labels = hidden.private[0]
+    (tmp_path / "link").symlink_to(labels)
+    extra = f'mount {{ src: "{labels}" dst: "{labels}" is_bind: true rw: false }}\n'
+    with pytest.raises(SandboxError, match=f"{labels} can be seen"):
+        check(lambda text: text + extra, hidden=Hidden((tmp_path / "link",), ()))
+
+
 def test_a_graph_file_that_agents_cannot_read_is_named(check: Check, workspace: Workspace) -> None:
     (workspace.graph_dir / "nodes" / "0000.jsonl").chmod(0)
     with pytest.raises(SandboxError, match=r"nodes/0000.jsonl cannot be read.*chmod -R a\+rX"):
@@ -137,11 +145,14 @@ def test_every_line_of_the_check_is_needed(
                 assert list(problems(lines[:number] + lines[number + 1 :], jail, Hidden((), ()))), line
 
 
-def test_the_check_leaves_nothing_for_the_agent_to_find(server: CommandServer, workspace: Workspace) -> None:
+def test_the_check_leaves_nothing_for_the_agent_to_find(
+    server: CommandServer, folder: RunFolder, workspace: Workspace
+) -> None:
     with server.attempt(workspace, Path("/dev/null")) as commands:
         result = commands.run(["/usr/bin/find", "/scratch", "/tmp", "-mindepth", "1"], timeout_s=20)
     assert result.output.read_text() == "/scratch/full_outputs\n"
     assert result.output.name == "0001.txt"
+    assert {path.suffix for path in folder.path.iterdir()} <= {""}
 
 
 def test_the_probe_tells_the_versions_of_what_agents_get(server: CommandServer, workspace: Workspace) -> None:

@@ -31,7 +31,8 @@ def test_an_attempts_folders_belong_to_the_user_that_runs_in_the_jail(tmp_path: 
         for workspace in workspaces:
             assert workspace.scratch_dir.stat().st_uid == workspace.tmp_dir.stat().st_uid
             assert workspace.outputs_dir.stat().st_uid == os.geteuid()
-            assert workspace.scratch_dir.parent.stat().st_mode & 0o777 == 0o700
+            for closed in (workspace.scratch_dir.parent, workspace.scratch_dir, workspace.tmp_dir):
+                assert closed.stat().st_mode & 0o777 == 0o700
     assert owners == {os.geteuid()} if os.geteuid() else len(owners) == 5 and 0 not in owners
 
 
@@ -86,10 +87,10 @@ def test_many_runs_that_start_and_end_at_once_do_not_hurt_each_other(tmp_path: P
 
     def work() -> None:
         try:
-            for _ in range(20):
+            for _ in range(60):
                 with RunFolder(tmp_path / "w") as folder:
-                    workspace = folder.new_attempt(tmp_path)
-                    (workspace.scratch_dir / "x").write_text("x")
+                    assert folder.path.with_suffix(".lock").exists()
+                    (folder.path / "x").write_text("x")
         except BaseException as error:
             failures.append(error)
 
