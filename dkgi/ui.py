@@ -17,25 +17,22 @@ from dkgi.paths import runs_dir
 from dkgi.tracking import run_table
 from dkgi.types import SetupError
 
+# Job runners are processes for features that nobody here uses; the warnings are about MLflow's own libraries.
+_ENVIRONMENT = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "PYTHONWARNINGS": "ignore"}
 
-def serve(runs: Path, port: int) -> None:
-    """Become the MLflow server of `runs`. Returns never; raises SetupError without a database or a free port."""
+
+def server(runs: Path, port: int) -> list[str]:
+    """The command of the MLflow server of `runs`. Raises SetupError without a database or a free port."""
     database = runs / tracking.DATABASE
     if not database.exists():
         raise SetupError(
             f"{database} does not exist; run `python -m dkgi`, or `python -m dkgi.relog` if there are cells"
         )
     _refuse_taken(port)
-    _, experiment = tracking.connect(runs)
-    address = run_table.address(port, experiment)
-    console.stderr().print(f"Runs: {address} (in a few seconds; Ctrl-C ends the server)", soft_wrap=True)
     store = f"sqlite:///{database}"
     command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
     command += ["--backend-store-uri", store, "--registry-store-uri", store, "--no-serve-artifacts"]
-    command += ["--default-artifact-root", (runs / "artifacts").as_uri(), "--uvicorn-opts", "--log-level warning"]
-    # Job runners are processes for features that nobody here uses; the warnings are about MLflow's own libraries.
-    quiet = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "PYTHONWARNINGS": "ignore"}
-    os.execve(sys.executable, command, os.environ | quiet)
+    return [*command, "--default-artifact-root", (runs / "artifacts").as_uri(), "--uvicorn-opts", "--log-level warning"]
 
 
 def _refuse_taken(port: int) -> None:
@@ -49,13 +46,18 @@ def _refuse_taken(port: int) -> None:
 
 
 def main() -> None:
-    """Run the command line of this process."""
+    """Become the server that the command line of this process asks for."""
     parser = argparse.ArgumentParser(prog="python -m dkgi.ui", description="MLflow's UI over the runs folder.")
     parser.add_argument("--port", type=int, default=5000)
+    port = parser.parse_args().port
     try:
-        serve(runs_dir(), parser.parse_args().port)
+        command = server(runs_dir(), port)
+        _, experiment = tracking.connect(runs_dir())
     except SetupError as error:
         console.fail(error)
+    address = run_table.address(port, experiment)
+    console.stderr().print(f"Runs: {address} (in a few seconds; Ctrl-C ends the server)", soft_wrap=True)
+    os.execve(sys.executable, command, os.environ | _ENVIRONMENT)
 
 
 if __name__ == "__main__":

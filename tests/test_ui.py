@@ -67,7 +67,7 @@ def fetch(address: str) -> str:
 
 def test_without_a_database_nothing_is_made_and_the_way_out_is_named(tmp_path: Path, port: int) -> None:
     with pytest.raises(SetupError, match=r"mlflow\.db does not exist; run `python -m dkgi`"):
-        ui.serve(tmp_path / "runs", port)
+        ui.server(tmp_path / "runs", port)
     assert not (tmp_path / "runs").exists()
 
 
@@ -78,4 +78,4 @@ def test_a_taken_port_is_named_with_another_one(tmp_path: Path) -> None:
         other.listen()
         port = other.getsockname()[1]
         with pytest.raises(SetupError, match=f"--port {port}: Address already in use; try .*--port {port + 1}"):
-            ui.serve(tmp_path, port)
+            ui.server(tmp_path, port)
