@@ -2,11 +2,8 @@
 
 import os
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-
-import pytest
 
 from dkgi.jail.preflight import Hidden
 from dkgi.jail.profile import SandboxSpec, find_host
@@ -46,19 +43,13 @@ def sleeping() -> list[str]:
     return found
 
 
-@pytest.fixture
-def runtime_folders() -> Iterator[None]:
-    """nsjail keeps two empty folders a user, which it makes once."""
-
-    def count() -> int:
-        places = ("/run/user", f"/run/user/{os.geteuid()}", "/tmp", "/dev/shm")
-        return sum(len(list(Path(place).glob("*nsjail*"))) for place in places)
-
-    yield
-    assert count() <= 4
+def runtime_folders() -> list[Path]:
+    """nsjail makes two empty folders for a user at its first start and keeps them."""
+    places = ("/run/user", f"/run/user/{os.geteuid()}", "/tmp", "/dev/shm")
+    return sorted(folder for place in places for folder in Path(place).glob("nsjail*"))
 
 
-def test_a_thousand_commands_leave_nothing(tmp_path: Path, runtime_folders: None) -> None:
+def test_a_thousand_commands_leave_nothing(tmp_path: Path) -> None:
     graph = tmp_path / "graph"
     graph.mkdir()
     (graph / "schema.json").write_text("{}\n")
@@ -78,11 +69,14 @@ def test_a_thousand_commands_leave_nothing(tmp_path: Path, runtime_folders: None
             folder.remove(workspace)
             return [result.killed_by for result in results]
 
+        first = attempt(0)
+        folders = runtime_folders()
         with ThreadPoolExecutor(8) as threads:
-            ends = [end for ended in threads.map(attempt, range(50)) for end in ended]
+            ends = first + [end for ended in threads.map(attempt, range(1, 50)) for end in ended]
         assert sorted(path.name for path in folder.path.iterdir()) == ["commands"]
     assert len(ends) == 1000
     assert set(ends) == {None, "time", "output"}
     assert (mounts(), open_files(), threading.active_count(), sleeping()) == before
     assert list((tmp_path / "w").iterdir()) == []
+    assert runtime_folders() == folders
     assert len((tmp_path / "log").read_text().splitlines()) == 1000
