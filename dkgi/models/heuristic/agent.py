@@ -67,7 +67,7 @@ def converse(prompt: str) -> Talk:
     question = _question(prompt)
     texts = yield [Action("read", {"path": "DATA_FORMAT.txt"}), Action("read", {"path": "schema.json"})]
     schema = parse_schema("\n".join(texts[-1:]))
-    found = yield from _run(programs.link(question, _quoted(question)))
+    found = yield from _run(programs.link(question, [(start, end) for start, end, _ in quotes_in(question)]))
     links = [line for line in found if "nodes" in line]
     named = [node[0] for link in links for node in link["nodes"]]
     order: list[int] = []
@@ -135,6 +135,3 @@ def _answer_key(prompt: str) -> str:
     found = re.search(r'\{"(\w+)": \[', prompt)
     return found[1] if found else "node_ids"
 
-
-def _quoted(question: str) -> list[str]:
-    return [text for _, _, text in quotes_in(question)]

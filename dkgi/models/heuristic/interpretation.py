@@ -9,13 +9,13 @@ the text, and what articles and pronouns say. The costs were set by hand on phra
 Not covered: whether a reading has answers; agent.py finds out and chooses.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from dkgi.models.heuristic.question import Mention, Modifier, Name, Noun, Quote, Text, mentions
 from dkgi.models.heuristic.reading import Apart, Constraint, Edge, Reading, Says
 from dkgi.models.heuristic.schema import Role, Schema
-from dkgi.models.heuristic.words import AUXILIARIES
+from dkgi.models.heuristic.words import AUXILIARIES, CONJUNCTIONS, DEFINITE, GENERIC, RELATIVES, SEPARATING, stem
 
 BEAM = 24
 KEPT = 10
@@ -28,8 +28,9 @@ class Unknown:
     types: frozenset[str]
     places: tuple[int, ...]
     roles: tuple[Role, ...]
-    other: bool
-    sibling: bool
+    other: bool = False
+    sibling: bool = False
+    plural: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,8 @@ Step = Callable[[Guess], Iterable[Guess]]
 def readings(text: Text, schema: Schema, text_types: frozenset[str]) -> list[Reading]:
     """The cheapest readings, best first; none where the question asks for nothing that the schema knows."""
     found = mentions(text, schema)
-    search = _Search(text, schema, text_types, found)
+    nouns = {noun.at: noun for noun in found if isinstance(noun, Noun)}
+    search = _Search(text, schema, text_types, found, nouns, _complements(text, nouns))
     guesses = _fold([Guess()], [search.resolve(noun) for noun in found if isinstance(noun, Noun)])
     links: list[Guess] = []
     for guess in guesses:
@@ -64,6 +66,16 @@ def readings(text: Text, schema: Schema, text_types: frozenset[str]) -> list[Rea
         if key not in done or done[key].cost > reading.cost:
             done[key] = reading
     return sorted(done.values(), key=lambda reading: reading.cost)[:KEPT]
+
+
+def _complements(text: Text, nouns: dict[int, Noun]) -> dict[int, int]:
+    found = {}
+    places = sorted(nouns)
+    for one, other in zip(places, places[1:], strict=False):
+        between = text.between(one, other)
+        if 0 < len(between) <= 4 and all(word.isalpha() and word not in AUXILIARIES | RELATIVES | CONJUNCTIONS for word in between):
+            found[one] = other
+    return found
 
 
 def _fold(guesses: list[Guess], steps: Iterable[Step], width: int = BEAM) -> list[Guess]:
@@ -85,6 +97,13 @@ class _Search:
     schema: Schema
     text_types: frozenset[str]
     mentions: list[Mention]
+    nouns: dict[int, Noun]
+    complements: dict[int, int]
+    """Nouns by place, each with the place of a noun that only completes it: "diseases of these genes"."""
+
+    @property
+    def heads(self) -> frozenset[int]:
+        return frozenset(self.complements.values())
 
     # ------------------------------------------------------------------- which nouns mean the same
 
@@ -94,14 +113,14 @@ class _Search:
             for index in alike:
                 yield self._same(guess, noun, index)
             if noun.manner != "pronoun" or noun.role or noun.sibling:
-                unknown = Unknown(
-                    noun.types, (noun.at,), (noun.role,) if noun.role else (), noun.manner == "other", noun.sibling
-                )
+                roles = (noun.role,) if noun.role else ()
+                other = noun.manner == "other"
+                unknown = Unknown(noun.types, (noun.at,), roles, other, noun.sibling, noun.plural)
                 cost = _NEW[noun.manner] if alike else (0.4 if noun.manner == "pronoun" else 0.0)
                 answer = len(guess.unknowns) if noun.asked else guess.answer
                 yield replace(guess, cost=guess.cost + cost, unknowns=(*guess.unknowns, unknown), answer=answer)
             if not noun.asked:
-                drop = 0.2 if noun.manner == "pronoun" else 0.7 if not noun.types else 1.6
+                drop = 1.6 if noun.types or noun.role else 0.2 if noun.manner == "pronoun" else 0.7
                 yield replace(guess, cost=guess.cost + drop)
 
         return step
@@ -111,12 +130,15 @@ class _Search:
         cost = 0.15 * self.text.gap(unknown.places[-1], noun.at) + _SAME[noun.manner]
         if noun.manner == "other" and unknown.other:
             cost -= 2.0
+        if noun.manner in ("bare", "indefinite") and noun.plural != unknown.plural:
+            cost += 0.5
         merged = Unknown(
             types=unknown.types & noun.types if unknown.types and noun.types else unknown.types or noun.types,
             places=(*unknown.places, noun.at),
             roles=unknown.roles if noun.role in unknown.roles or not noun.role else (*unknown.roles, noun.role),
             other=unknown.other or noun.manner == "other",
             sibling=unknown.sibling or noun.sibling,
+            plural=unknown.plural,
         )
         unknowns = (*guess.unknowns[:index], merged, *guess.unknowns[index + 1 :])
         return replace(guess, cost=guess.cost + cost, unknowns=unknowns, answer=index if noun.asked else guess.answer)
@@ -124,7 +146,7 @@ class _Search:
     # ------------------------------------------------------------------- what is linked to what
 
     def link_steps(self, guess: Guess) -> list[Step]:
-        steps = [self._join(index) for index in range(len(guess.unknowns)) if index != guess.answer]
+        steps: list[Step] = []
         seen: set[tuple[int, ...]] = set()
         for mention in self.mentions:
             if isinstance(mention, Name):
@@ -135,7 +157,7 @@ class _Search:
                 steps.append(self._say(mention))
             elif isinstance(mention, Noun) and mention.owned:
                 steps.append(self._own(mention))
-        return steps
+        return [*steps, *(self._join(index) for index in range(len(guess.unknowns)) if index != guess.answer)]
 
     def _join(self, index: int) -> Step:
         """Links an unknown to another one."""
@@ -148,7 +170,7 @@ class _Search:
                 near = min(((self.text.gap(a, b), max(a, b)) for a in one.places for b in other.places))
                 for forward, relations in self._relations(one, other):
                     edge = Edge(index, place, relations, forward, (near[1],))
-                    yield replace(guess, cost=guess.cost + near[0], constraints=(*guess.constraints, edge))
+                    yield self._with_edge(guess, edge, near[0], other.types)
             yield replace(guess, cost=guess.cost + 2.0)
 
         return step
@@ -179,9 +201,8 @@ class _Search:
                 far = self._distance(unknown, name.at)
                 for forward, relations in self._to_name(unknown, types):
                     fits = True
-                    yield self._with_edge(
-                        guess, Edge(index, self._nodes(name, relations, forward), relations, forward, (name.at,)), far
-                    )
+                    edge = Edge(index, self._nodes(name, relations, forward), relations, forward, (name.at,))
+                    yield self._with_edge(guess, edge, far, types)
                 if unknown.sibling:
                     yield from self._as_sibling(guess, index, name, far)
                 if not unknown.types or unknown.types & types:
@@ -192,15 +213,21 @@ class _Search:
                         for node in group
                     )
                     constraints = (*guess.constraints, Apart(index, nodes, (name.at,)))
-                    yield replace(guess, cost=guess.cost + 0.3 + far, constraints=constraints)
+                    cost = guess.cost + far + (0.3 if self._is_set_apart(name.at) or unknown.other else 1.3)
+                    yield replace(guess, cost=cost, constraints=constraints)
             if not fits:
                 yield from self._through_unsaid(guess, name)
-            yield replace(guess, cost=guess.cost + (0.8 if repeated else 3.0))
+            passed = 0.1 if name.echo else 0.8 if repeated else 3.0 if name.exact else 1.5
+            yield replace(guess, cost=guess.cost + passed)
 
         return step
 
+    def _is_set_apart(self, at: int) -> bool:
+        before = [word for word in self.text.words[max(0, at - 4) : at] if word not in DEFINITE and stem(word) not in GENERIC]
+        return before[-1:] != [] and before[-1] in SEPARATING
+
     def _to_name(self, unknown: Unknown, types: frozenset[str]) -> list[tuple[bool, frozenset[int]]]:
-        named = Unknown(types, (), (), False, False)
+        named = Unknown(types, (), ())
         return self._relations(unknown, named)
 
     def _nodes(self, name: Name, relations: frozenset[int], forward: bool) -> tuple[int, ...]:
@@ -210,10 +237,50 @@ class _Search:
 
     def _distance(self, unknown: Unknown, at: int) -> float:
         """From a name back to its unknown; forward costs more, since English puts the noun first."""
-        return min(self.text.gap(place, at) + (0.5 if place > at else 0.0) for place in unknown.places)
+        return min(self._from_place(place, at) for place in unknown.places)
 
-    def _with_edge(self, guess: Guess, edge: Edge, cost: float) -> Guess:
-        return replace(guess, cost=guess.cost + cost, constraints=(*guess.constraints, edge))
+    def _from_place(self, place: int, at: int) -> float:
+        if place > at:
+            return self.text.gap(at, place) + 0.5
+        between = self.text.between(place, at)
+        cost = self.text.gap(place, at)
+        noun = self.nouns.get(place)
+        if noun is None:
+            return cost + 1.0
+        said = next((word for word in reversed(between) if word in _SINGULAR or word in _PLURAL), None)
+        if said is not None and noun.manner != "pronoun" and (said in _PLURAL) != noun.plural:
+            cost += 0.6
+        if place in self.heads and said is not None and not any(word in RELATIVES for word in between):
+            cost += 0.6
+        elif place in self.complements and said is not None:
+            cost = min(cost, self.text.gap(self.complements[place], at) + 0.1)
+        if noun.asked and self._is_main_verb(at - 1, noun.plural) and "." not in between:
+            cost = min(cost, 0.5)
+        return cost
+
+    def _is_main_verb(self, at: int, plural: bool) -> bool:
+        """Whether a place holds the verb of the asked noun after a comma: "which of them, if any, have X"."""
+        words = self.text.words
+        before = words[at - 2 : at] if words[at - 1] in CONJUNCTIONS else words[at - 1 : at]
+        return words[at] in (_PLURAL if plural else _SINGULAR) and before[:1] == [","]
+
+    def _with_edge(self, guess: Guess, edge: Edge, cost: float, far_types: frozenset[str]) -> Guess:
+        """The guess with one more link, whose ends must then be of the types that the relations have."""
+        some = self.schema.relations[min(edge.relations)]
+        near, far = (some.sources, some.targets) if edge.forward else (some.targets, some.sources)
+        if some.within:
+            near = near & (far_types or near)
+            far = far & (guess.unknowns[edge.unknown].types or far)
+            side = "source" if edge.forward else "target"
+            named = [c for c in guess.constraints if isinstance(c, Edge) and not isinstance(c.other, int)]
+            if not isinstance(edge.other, int) and any(_played(edge.unknown, Role(r, side), named) for r in edge.relations):
+                cost += 1.5
+        unknowns = list(guess.unknowns)
+        for index, types in ((edge.unknown, near), (edge.other, far)):
+            if isinstance(index, int):
+                unknowns[index] = replace(unknowns[index], types=(unknowns[index].types or types) & types)
+        constraints = (*guess.constraints, edge)
+        return replace(guess, cost=guess.cost + cost, unknowns=tuple(unknowns), constraints=constraints)
 
     def _as_sibling(self, guess: Guess, index: int, name: Name, far: float) -> Iterator[Guess]:
         """Another node below the same parent: by way of an unknown that nobody mentions."""
@@ -229,7 +296,7 @@ class _Search:
                     Edge(parent, nodes, one, False, (name.at,)),
                     Apart(index, nodes, (name.at,), True),
                 )
-                unsaid = Unknown(relation.targets, (name.at,), (), False, False)
+                unsaid = Unknown(relation.targets, (name.at,), ())
                 unknowns = (*guess.unknowns, unsaid)
                 yield replace(guess, cost=guess.cost + far, unknowns=unknowns, constraints=(*guess.constraints, *added))
 
@@ -237,7 +304,7 @@ class _Search:
         """A name that no unknown can be linked to, linked by way of an unknown that nobody mentions."""
         for index, unknown in enumerate(guess.unknowns):
             for type_ in sorted(self.schema.types):
-                middle = Unknown(frozenset((type_,)), (name.at,), (), False, False)
+                middle = Unknown(frozenset((type_,)), (name.at,), ())
                 first = self._relations(unknown, middle)
                 second = self._to_name(middle, frozenset(name.nodes))
                 for forward, relations in first:
@@ -278,7 +345,7 @@ class _Search:
                 links = self._to_name(guess.unknowns[index], frozenset(name.nodes))
                 for forward, relations in links:
                     edge = Edge(index, self._nodes(name, relations, forward), relations, forward, (noun.at,))
-                    yield self._with_edge(guess, edge, 0.1)
+                    yield self._with_edge(guess, edge, 0.1, frozenset(name.nodes))
                 if links:
                     return
 
@@ -337,6 +404,8 @@ class _Search:
         reached = _reached(guess.answer, constraints)
         if any(c.unknown not in reached for c in constraints):
             return None
+        constraints += self._not_itself(guess, constraints)
+        cost += sum(0.8 for index in reached if index != guess.answer and _is_idle(index, constraints))
         cost += sum(
             1.5 for index in reached for role in guess.unknowns[index].roles if not _played(index, role, constraints)
         )
@@ -346,6 +415,29 @@ class _Search:
         return Reading(guess.answer, types, tuple(constraints), cost)
 
 
+    def _not_itself(self, guess: Guess, constraints: list[Constraint]) -> list[Constraint]:
+        """What shares something with a named node is not that node; "another" is none of those that are named."""
+        edges = [c for c in constraints if isinstance(c, Edge)]
+        added: list[Constraint] = []
+        for index, unknown in enumerate(guess.unknowns):
+            nodes: set[int] = set()
+            if unknown.other:
+                for name in self.mentions:
+                    if isinstance(name, Name):
+                        nodes.update(*(group for type_, group in name.nodes.items() if type_ in unknown.types))
+            for edge in edges:
+                shared = edge.other if edge.unknown == index else edge.unknown if edge.other == index else None
+                forward = edge.forward == (edge.unknown == index)
+                for end in edges:
+                    if end.unknown == shared and not isinstance(end.other, int) and end.relations & edge.relations and end.forward != forward:
+                        nodes.update(end.other)
+            if nodes and not any(isinstance(c, Apart) and c.unknown == index for c in constraints):
+                added.append(Apart(index, tuple(sorted(nodes)), (), True))
+        return added
+
+
+_SINGULAR = frozenset(["is", "has", "does", "was"])
+_PLURAL = frozenset(["are", "have", "do", "were"])
 _NEW = {"asked": 0.3, "definite": 1.2, "indefinite": 0.3, "bare": 0.7, "other": 0.0, "pronoun": 1.0}
 _SAME = {"asked": 0.4, "definite": 0.0, "indefinite": 0.9, "bare": 0.2, "other": 2.4, "pronoun": 0.0}
 
@@ -360,7 +452,7 @@ def _plays(unknown: Unknown, relation: int, side: str) -> bool:
     return Role(relation, side) in unknown.roles
 
 
-def _played(index: int, role: Role, constraints: list[Constraint]) -> bool:
+def _played(index: int, role: Role, constraints: Sequence[Constraint]) -> bool:
     """Whether a link gives the unknown the place in the hierarchy that its noun says."""
     return any(
         isinstance(c, Edge)
@@ -371,6 +463,11 @@ def _played(index: int, role: Role, constraints: list[Constraint]) -> bool:
         )
         for c in constraints
     )
+
+
+def _is_idle(index: int, constraints: list[Constraint]) -> bool:
+    """Whether an unknown hangs at the end of a link and nothing else is said of it."""
+    return sum(index in (c.unknown, c.other if isinstance(c, Edge) else -1) for c in constraints) < 2
 
 
 def _narrowed(constraint: Constraint, modifier: Modifier, bound: bool) -> Constraint | None:

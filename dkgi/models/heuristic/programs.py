@@ -13,7 +13,7 @@ def run(program: str) -> str:
     return f"python3 - <<'E'\n{program}E"
 
 
-def link(question: str, quoted: list[str]) -> str:
+def link(question: str, quoted: list[tuple[int, int]]) -> str:
     """A program that prints which attributes hold how much text, and the nodes whose names stand in the question."""
     return f"question = {question!r}\nquoted = {quoted!r}\n{LINK}"
 
@@ -51,8 +51,8 @@ def strings(value):
         for part in value.values() if isinstance(value, dict) else value:
             yield from strings(part)
 
-for text in quoted:
-    question = question.replace(text, " " * len(text))
+for start, end in quoted:
+    question = question[:start] + " " * (end - start) + question[end:]
 asked = [(plain(found[0]), found.start(), found.end()) for found in WORD.finditer(question)]
 spans = collections.defaultdict(list)
 for first in range(len(asked)):
@@ -77,7 +77,7 @@ for path in sorted(glob.glob("nodes/*.jsonl")):
                         for start, end in spans.get(" ".join(map(plain, WORD.findall(text))), ()):
                             # A symbol such as CAT is no cat.
                             if not (text.isupper() and text.isalnum()) or text == question[start:end]:
-                                found[start, end][node["node_id"]] = [node["node_id"], node["node_type"], key]
+                                found[start, end][node["node_id"]] = [node["node_id"], node["node_type"], text]
 
 for kind, keys in sorted(lengths.items()):
     print(json.dumps({"type": kind, "attributes": keys}))

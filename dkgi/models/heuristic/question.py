@@ -19,17 +19,21 @@ from dkgi.models.heuristic.words import (
     ANY,
     ASKING,
     AUXILIARIES,
+    COPULAS,
     DEFINITE,
     DEGREES,
     DEMONSTRATIVE,
     GENERIC,
     INDEFINITE,
+    INTRODUCING,
     LOOSE_ROLES,
     NEGATIONS,
     NOT_NEGATIONS,
     OTHER,
     PLACES,
+    PLURAL_PRONOUNS,
     POSSESSIVE,
+    PREDICATING,
     PREPOSITIONS,
     PRONOUNS,
     SIBLINGS,
@@ -42,8 +46,9 @@ from dkgi.models.heuristic.words import (
 
 _QUOTED = re.compile(r"[\"“”]([^\"“”]+)[\"“”]")
 _WORDS = re.compile(r"\b(?:words?|phrases?)\s+([a-z][\w -]*?)(?=\s*(?:[.,;:?]|\b(?:and|but|or|in|is|are)\b|$))")
+_NAME, _QUOTE = "<name>", "<quote>"
 _COSTS = {".": 1.0, "?": 1.0, "!": 1.0, ";": 0.6, ":": 0.6, ",": 0.3, "and": 0.25, "or": 0.25, "but": 0.4, "while": 0.4,
-          "yet": 0.4, "although": 0.4, "though": 0.4, "whereas": 0.4, "where": 0.1, "<name>": 0.2, "<quote>": 0.2}  # fmt: skip
+          "yet": 0.4, "although": 0.4, "though": 0.4, "whereas": 0.4, "where": 0.1, _NAME: 0.2, _QUOTE: 0.2}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +71,12 @@ class Noun:
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A named node: the nodes of that name, by type."""
+    """A named node: the nodes of that name, by type; `echo` where a pronoun may stand for it."""
 
     at: int
     nodes: dict[str, tuple[int, ...]]
+    exact: bool = True
+    echo: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +102,7 @@ class Text:
     """A question as words; names and quoted words are one word each."""
 
     words: list[str]
-    names: dict[int, dict[str, tuple[int, ...]]]
+    names: dict[int, Name]
     quotes: dict[int, str]
     _far: list[float] = field(default_factory=list)
 
@@ -103,24 +110,24 @@ class Text:
     def of(question: str, links: Sequence[dict[str, Any]], schema: Schema) -> "Text":
         """`links`: start, end and nodes (id, type, attribute) of each name, as the linking program prints them."""
         quoted = quotes_in(question)
-        spans = [(start, end, "<quote>", text) for start, end, text in quoted]
+        found: list[tuple[int, int, Any]] = [*quoted]
         for link in links:
             start, end = link["start"], link["end"]
-            if not any(start < until and since < end for since, until, _ in quoted) and not _is_plain(
-                question[start:end], schema
-            ):
-                spans.append((start, end, "<name>", _by_type(link["nodes"])))
+            inside = any(start < until and since < end for since, until, _ in quoted)
+            if not inside and not _is_plain(question[start:end], schema):
+                found.append((start, end, link["nodes"]))
         text = Text([], {}, {})
         words = tokenize(question)
-        for start, end, mark, value in [
-            *sorted(spans, key=lambda span: span[:2]),
-            (len(question), len(question), "", ""),
-        ]:
+        for start, end, what in sorted(found, key=lambda span: span[:2]):
             text.words.extend(token.word for token in words if token.start < start)
             words = [token for token in words if token.start >= end]
-            if mark:
-                (text.quotes if mark == "<quote>" else text.names)[len(text.words)] = value
-                text.words.append(mark)
+            place = len(text.words)
+            text.words.append(_QUOTE if isinstance(what, str) else _NAME)
+            if isinstance(what, str):
+                text.quotes[place] = what
+            else:
+                text.names[place] = Name(place, _by_type(what), any(name == question[start:end] for *_, name in what))
+        text.words.extend(token.word for token in words)
         far = 0.0
         for word in text.words:
             text._far.append(far)
@@ -138,11 +145,9 @@ class Text:
 
 def _is_plain(name: str, schema: Schema) -> bool:
     """Whether a name is made of words that have another meaning here, such as "the onset" or "very frequent"."""
-    words = [token.word for token in tokenize(name)]
     known = schema.cues.keys() | schema.nouns.keys() | schema.roles.keys() | GENERIC
-    return not any(word.isupper() for word in name.split()) and all(
-        word in STOP or not word.isalpha() or term in known for word, term in zip(words, map(stem, words), strict=True)
-    )
+    terms = terms_of([token.word for token in tokenize(name) if token.word.isalpha()])
+    return not any(word.isupper() for word in name.split()) and all(term in known for term in terms)
 
 
 def quotes_in(question: str) -> list[tuple[int, int, str]]:
@@ -161,10 +166,17 @@ def _by_type(nodes: Sequence[Sequence[Any]]) -> dict[str, tuple[int, ...]]:
 def mentions(text: Text, schema: Schema) -> list[Mention]:
     """All mentions in order of place."""
     nouns = _with_asked(text, [*_nouns(text, schema)], schema)
-    names = [Name(at, nodes) for at, nodes in text.names.items()]
     quotes = [Quote(at, words) for at, words in text.quotes.items()]
-    found: list[Mention] = [*nouns, *names, *quotes, *_modifiers(text, schema)]
+    found: list[Mention] = [*nouns, *text.names.values(), *_echoes(text), *quotes, *_modifiers(text, schema)]
     return sorted(found, key=lambda mention: (mention.at, str(type(mention))))
+
+
+def _echoes(text: Text) -> Iterator[Name]:
+    """Names that "it" may stand for: the one before it."""
+    for place, word in enumerate(text.words):
+        before = [at for at in text.names if at < place]
+        if word == "it" and before:
+            yield Name(place, text.names[max(before)].nodes, echo=True)
 
 
 def _nouns(text: Text, schema: Schema) -> Iterator[Noun]:
@@ -174,6 +186,8 @@ def _nouns(text: Text, schema: Schema) -> Iterator[Noun]:
         start = place
         role, sibling, types = None, False, None
         while place < len(words) and (part := _noun_part(text, place, schema)) is not None:
+            if place > start and words[place] in PRONOUNS:
+                break
             part_types, part_role, part_sibling = part
             role, sibling = role or part_role, sibling or part_sibling
             types = part_types if types is None or part_types else types
@@ -183,18 +197,30 @@ def _nouns(text: Text, schema: Schema) -> Iterator[Noun]:
             continue
         last = place - 1
         before = _before(words, start)
-        pronoun = words[last] in PRONOUNS or words[last] in PLACES
-        if not (text.names.get(place) and not role and types and types & text.names[place].keys()):
+        pronoun = words[last] in PRONOUNS or words[last] in PLACES or words[last] == "what"
+        predicate = start >= 2 and before[:1] in (["a"], ["an"]) and words[start - len(before) - 1] in PREDICATING
+        if not predicate and not _only_introduces(text, place, types, role if words[last] not in PLACES else None, schema):
             yield Noun(
                 at=last,
                 types=types,
                 manner="pronoun" if pronoun else _manner(before),
                 asked=False,
-                plural=is_plural(words[last]) or words[last] in ("them", "they", "those", "these"),
+                plural=is_plural(words[last]) or words[last] in PLURAL_PRONOUNS,
                 owned=any(word in POSSESSIVE for word in before),
                 role=role,
                 sibling=sibling,
             )
+
+
+def _only_introduces(text: Text, place: int, types: frozenset[str], role: Role | None, schema: Schema) -> bool:
+    """Whether the noun that ends before a place is followed by its name: "the gene X", "the mode of inheritance is X"."""
+    end = place
+    while end < len(text.words) and end - place < 4 and (
+        text.words[end] in COPULAS or frozenset(schema.nouns.get(stem(text.words[end]), ())) & types
+    ):
+        end += 1
+    name = text.names.get(end)
+    return name is not None and bool(types & name.nodes.keys()) and (role is None or end == place)
 
 
 def _noun_part(text: Text, place: int, schema: Schema) -> tuple[frozenset[str], Role | None, bool] | None:
@@ -226,8 +252,17 @@ def _noun_part(text: Text, place: int, schema: Schema) -> tuple[frozenset[str], 
     return None
 
 
+def _is_stranger(words: list[str], place: int) -> bool:
+    """Whether a noun that the schema does not know is introduced: "our patient has", "a case with"."""
+    before, after = words[place - 1 : place], words[place + 1 : place + 2]
+    known = words[place].isalpha() and words[place] not in STOP
+    return known and before[:1] in ([w] for w in INTRODUCING) and after[:1] in (["has"], ["have"], ["with"], ["whose"])
+
+
 def _opens_noun(text: Text, place: int, schema: Schema) -> bool:
-    """Whether a noun follows within three words, so that "these" is no pronoun."""
+    """Whether a noun follows within three words, so that "these" is no pronoun; nor is "one of"."""
+    if text.words[place] == "one" and text.words[place + 1 : place + 2] == ["of"]:
+        return True
     for word in text.words[place + 1 : place + 4]:
         key = stem(word)
         if key in schema.nouns or key in schema.roles or key in GENERIC:
@@ -262,12 +297,14 @@ def _manner(before: list[str]) -> str:
 
 def _with_asked(text: Text, nouns: list[Noun], schema: Schema) -> list[Noun]:
     """The nouns, with the one marked that the question is after."""
-    asked = _interrogated(text, nouns) or _ordered(text, nouns)
+    typed = [noun for noun in nouns if text.words[noun.at] != "what"]
+    whats = [noun for noun in nouns if text.words[noun.at] == "what"]
+    asked = _interrogated(text, typed) or _ordered(text, typed) or next(iter(whats), None)
     if asked is None:
         asked = next((noun for noun in nouns if noun.types & schema.candidates), None)
     marked = []
     for noun in nouns:
-        manner = "asked" if noun is asked and noun.manner not in ("other", "pronoun") else noun.manner
+        manner = "asked" if noun is asked and noun.manner not in ("other", "pronoun") or noun in whats else noun.manner
         marked.append(
             Noun(noun.at, noun.types, manner, noun is asked, noun.plural, noun.owned, noun.role, noun.sibling)
         )
@@ -275,22 +312,36 @@ def _with_asked(text: Text, nouns: list[Noun], schema: Schema) -> list[Noun]:
 
 
 def _interrogated(text: Text, nouns: list[Noun]) -> Noun | None:
-    """The noun after a question word: "which of the diseases", but not "a disease which"."""
+    """The noun after a question word: "which of the diseases", but not "a disease which"; else the one it is about."""
     words = text.words
+    topic: Noun | None = None
     for place, word in enumerate(words):
         if word not in ("which", "what", "who", "whose"):
             continue
         start = place - 1 if place and words[place - 1] in PREPOSITIONS else place
-        if start and words[start - 1] not in (".", ",", ":", ";", "?", "!", "and", "but", "then"):
+        if start and words[start - 1] not in (".", ",", ":", ";", "?", "!", "("):
             continue
         for noun in nouns:
             if noun.at > place and noun.at - place < 8:
                 between = text.between(place, noun.at)
                 opens = start == 0 or words[start - 1] in (".", ":", ";", "?", "!")
-                if not any(w in AUXILIARIES or not w.isalpha() for w in between) or (opens and between[:1] == ["are"]):
+                chosen = between[:1] in (["of"], ["one"], ["ones"])
+                stray = AUXILIARIES if chosen else AUXILIARIES | DEFINITE | INDEFINITE
+                if not any(word in stray or not word.isalpha() for word in between) or (opens and between[:1] == ["are"]):
                     return noun
                 break
-    return None
+        if topic is None and words[place + 1 : place + 2] and word == "which":
+            topic = _topic(words, place, nouns)
+    return topic
+
+
+def _topic(words: list[str], place: int, nouns: list[Noun]) -> Noun | None:
+    """The noun of "among the diseases of ..." before a question word."""
+    start = place
+    while start and words[start - 1] not in (".", "?", "!", ";"):
+        start -= 1
+    opens = words[start] in PREPOSITIONS and words[start] != words[place]
+    return next((noun for noun in nouns if start < noun.at < place), None) if opens else None
 
 
 def _ordered(text: Text, nouns: list[Noun]) -> Noun | None:

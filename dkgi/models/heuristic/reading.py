@@ -63,7 +63,8 @@ class Reading:
 def looser(reading: Reading) -> Iterator[Reading]:
     """The readings that lack exactly one constraint which leaves the rest connected."""
     for constraint in reading.constraints:
-        if not (isinstance(constraint, Edge) and isinstance(constraint.other, int)):
+        linking = isinstance(constraint, Edge) and isinstance(constraint.other, int)
+        if not linking and not isinstance(constraint, Apart):
             rest = tuple(other for other in reading.constraints if other is not constraint)
             yield replace(reading, constraints=rest)
 

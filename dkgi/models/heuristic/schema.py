@@ -19,6 +19,7 @@ from typing import Any
 from dkgi.models.heuristic.words import ABSENCES, AUXILIARIES, DEGREES, GENERIC, OPPOSITES, PREPOSITIONS, STOP, stem
 
 _CHUNK = re.compile(r"[.,:;()]|\bor\b|->")
+_EXAMPLES = re.compile(r"\bsuch as [^.;]*")
 _WORD = re.compile(r"[^\W_]+")
 _ARROW = re.compile(r"([^\W_]+)(?: term| node)? -> ([^\W_]+)")
 _END = re.compile(r"([^\W_]+) \((source|target)\)")
@@ -113,7 +114,7 @@ def _nouns(types: list[dict[str, Any]], rows: list[dict[str, Any]]) -> dict[str,
             costs[key][type_] = min(cost, costs[key].get(type_, 9.0))
 
     for row in types:
-        for place, chunk in enumerate(_CHUNK.split(row["description"])):
+        for place, chunk in enumerate(_CHUNK.split(_EXAMPLES.sub("", row["description"]))):
             for word in _noun_phrase(chunk)[-1:]:
                 learn(word, row["name"], 0.05 * place)
         for word in _WORD.findall(row["name"].replace("_", " "))[-1:]:

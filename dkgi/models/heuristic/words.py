@@ -12,37 +12,48 @@ Not covered: what the words of a graph's schema mean (schema.py).
 import re
 from dataclasses import dataclass
 
-STOP = frozenset(
+def _set(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
+STOP = _set(
     """a about after all also always an and any are as at be because been before being between both but by can could did
     do does doing done each either else etc every few for from further given had has have having he her here him his how
     i if in into is it its itself just least let like made make many may me might more most much must my need no none nor
     not now of off on once one ones only or other others our out over own per please rather same shall she should since
     so some such than that the their them themselves then there these they this those through to together too until up
-    upon us very was we well were what when where whether which while who whom whose why will with within without would
-    yes yet you your""".split()
+    upon us was we well were what when where whether which while who whom whose why will with within without would
+    yes yet you your"""
 )
-AUXILIARIES = frozenset(
-    "is are was were be been being has have had do does did can could may might must shall should will would".split()
+AUXILIARIES = _set(
+    "is are was were be been being has have had do does did can could may might must shall should will would"
 )
-PREPOSITIONS = frozenset("in for of with under on by from to at among within".split())
+PREPOSITIONS = _set("in for of with under on by from to at among within")
 
-INDEFINITE = frozenset("a an some any one certain every each single particular".split())
-DEFINITE = frozenset("the that this said its their his her".split())
-DEMONSTRATIVE = frozenset("these those such that this".split())
-OTHER = frozenset("other others another different further remaining rest else additional".split())
-POSSESSIVE = frozenset("its their his her whose".split())
-PRONOUNS = frozenset("them they those these it ones former latter any something anything everything".split())
-GENERIC = frozenset("term entity node item thing entry entrie object element".split())
+COPULAS = _set("is are as of being was recorded follows : the")
+PREDICATING = _set("as is are was")
+INTRODUCING = _set("a an the our my this one some")
+CONJUNCTIONS = _set("and or but while yet although though whereas")
+RELATIVES = _set("that which who whose where whom")
+
+INDEFINITE = _set("a an some any one certain every each single particular")
+DEFINITE = _set("the that this said its their his her")
+DEMONSTRATIVE = _set("these those such that this")
+OTHER = _set("other others another different further remaining rest else additional")
+POSSESSIVE = _set("its their his her whose")
+PLURAL_PRONOUNS = _set("them they those these ones themselves")
+PRONOUNS = _set("one them they themselves those these it ones former latter any something anything everything")
+GENERIC = _set("term entity node item thing entry entrie object element")
 """Stems of nouns that can stand for a node of any type."""
 
-ASKING = frozenset(
+ASKING = _set(
     """find list name give show identify return tell search need want looking interested get provide report determine
-    retrieve seek wanted enumerate select pick state mention""".split()
+    retrieve seek wanted enumerate select pick state mention"""
 )
 """Verbs whose object is what the question is after."""
 
-ANY = frozenset("any whatever regardless irrespective whichever every all".split())
-DEGREES = frozenset("very extremely highly".split())
+ANY = _set("any whatever regardless irrespective whichever every all")
+DEGREES = _set("very extremely highly")
 """Words that make another word out of the adjective that follows."""
 
 NEGATIONS = (
@@ -54,6 +65,8 @@ NEGATIONS = (
     ("ignore",), ("ignoring",), ("drop",), ("barring",), ("save", "for"), ("remove",), ("removing",), ("avoid",),
     ("avoids",), ("avoiding",), ("unmentioned",), ("unrecorded",), ("missing",), ("sans",), ("devoid",),
 )  # fmt: skip
+SEPARATING = _set("than from except excepting excluding besides skip skipping out of but not ignore ignoring discard")
+"""What stands before a name that is only set apart: "other than X"."""
 NOT_NEGATIONS = (("not", "only"), ("not", "just"), ("or", "not"), ("no", "matter"), ("not", "necessarily"))
 ABSENCES = (("not", "to"), ("absent",), ("absence",), ("excluded",), ("ruled", "out"), ("negative",), ("exclusion",))
 """Words for a recorded absence, where a graph records any; plain negations elsewhere."""
@@ -61,9 +74,10 @@ ABSENCES = (("not", "to"), ("absent",), ("absence",), ("excluded",), ("ruled", "
 OPPOSITES = (("above", "below"), ("above", "under"), ("above", "beneath"), ("above", "underneath"), ("parent", "child"),
              ("broader", "narrower"), ("general", "specific"), ("broad", "narrow"), ("superclass", "subclass"),
              ("supertype", "subtype"), ("ancestor", "descendant"))  # fmt: skip
-SIBLINGS = frozenset("sibling sister brother".split())
-PLACES = frozenset("above below under beneath underneath".split())
-LOOSE_ROLES = frozenset("kind form type sort".split())
+SIBLINGS = _set("sibl sister brother")
+"""Stems of nouns for nodes below the same parent."""
+PLACES = _set("above below under beneath underneath")
+LOOSE_ROLES = _set("kind form type sort")
 """Nouns that name a place in a hierarchy only when "of" follows them."""
 
 _TOKEN = re.compile(r"n't\b|[^\W_]+?(?=n't\b)|[^\W_]+|[^\w\s]")
