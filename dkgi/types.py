@@ -3,7 +3,8 @@
 >>> Usage(input_fresh=90, cache_read=10, output=5) + Usage(output=1)
 Usage(input_fresh=90, cache_read=10, cache_write=0, output=6, reasoning=0, requests=0, complete=True)
 
-Frozen dataclasses and protocols only; the standard library is all they import.
+Frozen dataclasses and protocols only; the standard library is all they import. The file is long, since these
+types refer to each other and are read together.
 Not covered: configuration (config.py), which validates the ones marked "from YAML".
 """
 
@@ -255,9 +256,11 @@ class Box:
 class CommandResult:
     """How one jailed command ended.
 
-    exit_code  the command's own (128 + N after signal N); 255 with `killed_by="sandbox"` when the jail did not start
-    killed_by  time, memory, output, cancelled (attempt over), sandbox (not started, see `error`), or None
-    output     host file with all that was printed, stdout and stderr in the order written
+    exit_code    the command's own (128 + N after signal N), 137 when it was killed; 255 when the jail did not start
+    killed_by    time, memory, output, cancelled (attempt over), sandbox (not started, see `error`), or None
+    output       host file with all that was printed, stdout and stderr in the order written
+    peak_rss_mb  the most memory seen that the kernel cannot drop (a mapped graph is not counted), MiB; 0 for a
+                 command that ended before the first look, after a tenth of a second
     """
 
     exit_code: int
