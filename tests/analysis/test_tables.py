@@ -42,6 +42,7 @@ def test_several_cells_are_named_in_the_table(pair: Make, capsys: pytest.Capture
         ["first", "1"],
         ["second", "2"],
     ]
+    assert lines[1].split()[:2] == ["cell", "n"]
     assert "second: 2 scored, $0.0100 in all" in lines
 
 
