@@ -43,9 +43,10 @@ def main() -> None:
     parser.add_argument("--no-traces", action="store_true", help="leave the traces out")
     arguments = parser.parse_args()
     try:
-        whole = [
-            relog(cell, runs_dir(), traces=not arguments.no_traces) for cell in find_cells(runs_dir(), arguments.cells)
-        ]
+        cells = find_cells(runs_dir(), arguments.cells)
+        if not cells:
+            raise SetupError(f"{runs_dir() / 'cells'}: no cell is there; `python -m dkgi` runs one")
+        whole = [relog(cell, runs_dir(), traces=not arguments.no_traces) for cell in cells]
     except SetupError as error:
         console.fail(error)
     sys.exit(0 if all(whole) else 1)

@@ -91,6 +91,12 @@ def logged(runs: Path) -> list[Any]:
     return [sorted(seen, key=str), spans]
 
 
+def command(runs: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"DKGI_RUNS": str(runs), "PYTHONPATH": str(Path(relog.__file__).parents[1])}
+    argv = [sys.executable, "-m", "dkgi.relog", *arguments]
+    return subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=120, cwd="/")
+
+
 def test_a_cell_is_logged_again_as_it_was(runs: Path) -> None:
     cell = run_cell(runs, "5d1f0c9a7e42")
     before = logged(runs)
@@ -110,16 +116,20 @@ def test_the_command_makes_a_lost_database_again_for_all_cells(runs: Path) -> No
     (runs / "mlflow.db").unlink()
     run_cell(runs, "5d1f0c9a7e42", tracking.NullTracker())
     run_cell(runs, "c0ffee000000", tracking.NullTracker())
-    package = Path(relog.__file__).parents[1]
-    environment = os.environ | {"DKGI_RUNS": str(runs), "PYTHONPATH": str(package)}
-    command = [sys.executable, "-m", "dkgi.relog"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, cwd="/")
+    done = command(runs)
     assert done.stdout == ""
     assert done.stderr == "5d1f0c9a7e42: 3 queries logged\nc0ffee000000: 3 queries logged\n"
     assert done.returncode == 0
     found, traces = logged(runs)
     assert len(found) == 8
     assert len(traces) == 6
+
+
+@pytest.mark.parametrize(("cells", "told"), [([], "no cell is there"), (["5d1f"], "5d1f: no cell in")])
+def test_the_command_says_in_one_line_that_there_is_no_cell(tmp_path: Path, cells: list[str], told: str) -> None:
+    done = command(tmp_path, *cells)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert told in done.stderr
 
 
 def test_other_cells_are_left_alone_and_traces_left_out_if_asked(runs: Path) -> None:
