@@ -112,13 +112,18 @@ class _Search:
             alike = [index for index, unknown in enumerate(guess.unknowns) if _may_be(noun, unknown)]
             for index in alike:
                 yield self._same(guess, noun, index)
-            if noun.manner != "pronoun" or noun.role or noun.sibling:
+            if (noun.types or noun.manner != "other") and (noun.manner != "pronoun" or noun.role or noun.sibling):
                 roles = (noun.role,) if noun.role else ()
                 other = noun.manner == "other"
                 unknown = Unknown(noun.types, (noun.at,), roles, other, noun.sibling, noun.plural)
                 cost = _NEW[noun.manner] if alike else (0.4 if noun.manner == "pronoun" else 0.0)
                 answer = len(guess.unknowns) if noun.asked else guess.answer
                 yield replace(guess, cost=guess.cost + cost, unknowns=(*guess.unknowns, unknown), answer=answer)
+            if noun.manner == "other" and not noun.types:
+                for model in guess.unknowns:
+                    cost = guess.cost + 0.15 * self.text.gap(model.places[-1], noun.at)
+                    alike_one = Unknown(model.types, (noun.at,), (), True, False, noun.plural)
+                    yield replace(guess, cost=cost, unknowns=(*guess.unknowns, alike_one))
             if not noun.asked:
                 drop = 1.6 if noun.types or noun.role else 0.2 if noun.manner == "pronoun" else 0.7
                 yield replace(guess, cost=guess.cost + drop)
@@ -217,7 +222,7 @@ class _Search:
                     yield replace(guess, cost=cost, constraints=constraints)
             if not fits:
                 yield from self._through_unsaid(guess, name)
-            passed = 0.1 if name.echo else 0.8 if repeated else 3.0 if name.exact else 1.5
+            passed = 0.1 if name.echo else 0.8 if repeated else 3.0 if name.exact else 1.0
             yield replace(guess, cost=guess.cost + passed)
 
         return step

@@ -36,9 +36,11 @@ from dkgi.models.heuristic.words import (
     PREDICATING,
     PREPOSITIONS,
     PRONOUNS,
+    RELATIVES,
     SIBLINGS,
     STOP,
     is_plural,
+    noun_key,
     starts_with,
     stem,
     tokenize,
@@ -186,7 +188,7 @@ def _nouns(text: Text, schema: Schema) -> Iterator[Noun]:
         start = place
         role, sibling, types = None, False, None
         while place < len(words) and (part := _noun_part(text, place, schema)) is not None:
-            if place > start and words[place] in PRONOUNS:
+            if place > start and (words[place] in PRONOUNS or _is_verb_after(words[place - 1], types, part[0])):
                 break
             part_types, part_role, part_sibling = part
             role, sibling = role or part_role, sibling or part_sibling
@@ -197,26 +199,41 @@ def _nouns(text: Text, schema: Schema) -> Iterator[Noun]:
             continue
         last = place - 1
         before = _before(words, start)
+        if types and not role and not sibling and _is_verb(words, start, last, before):
+            continue
         pronoun = words[last] in PRONOUNS or words[last] in PLACES or words[last] == "what"
         predicate = start >= 2 and before[:1] in (["a"], ["an"]) and words[start - len(before) - 1] in PREDICATING
         if not predicate and not _only_introduces(text, place, types, role if words[last] not in PLACES else None, schema):
             yield Noun(
                 at=last,
                 types=types,
-                manner="pronoun" if pronoun else _manner(before),
+                manner="pronoun" if pronoun else _manner([*before, words[last]]),
                 asked=False,
                 plural=is_plural(words[last]) or words[last] in PLURAL_PRONOUNS,
-                owned=any(word in POSSESSIVE for word in before),
+                owned=any(word in POSSESSIVE or word == "same" for word in before),
                 role=role,
                 sibling=sibling,
             )
+
+
+def _is_verb_after(word: str, types: frozenset[str] | None, others: frozenset[str]) -> bool:
+    """Whether a word after a noun is its verb: "diseases feature"."""
+    return is_plural(word) and bool(types) and bool(others) and not (types or frozenset()) & others
+
+
+def _is_verb(words: list[str], start: int, last: int, before: list[str]) -> bool:
+    """Whether what looks like a noun is a verb: a bare singular, or "that features" before a name."""
+    if before or start < last:
+        return False
+    named = words[last + 1 : last + 2] in ([_NAME], [_QUOTE])
+    return not is_plural(words[last]) or (named and words[start - 1] in RELATIVES)
 
 
 def _only_introduces(text: Text, place: int, types: frozenset[str], role: Role | None, schema: Schema) -> bool:
     """Whether the noun that ends before a place is followed by its name: "the gene X", "the mode of inheritance is X"."""
     end = place
     while end < len(text.words) and end - place < 4 and (
-        text.words[end] in COPULAS or frozenset(schema.nouns.get(stem(text.words[end]), ())) & types
+        text.words[end] in COPULAS or frozenset(schema.nouns.get(noun_key(text.words[end]), ())) & types
     ):
         end += 1
     name = text.names.get(end)
@@ -229,10 +246,10 @@ def _noun_part(text: Text, place: int, schema: Schema) -> tuple[frozenset[str], 
     following = words[place + 1] if place + 1 < len(words) else "."
     key = stem(word)
     if word in PLACES:
-        near = words[max(0, place - 2) : place]
-        level = any(stem(other) in ("level", "direct", "immediat", "someth", "just") for other in near)
+        before = words[place - 1] if place else "."
         roles = schema.roles.get(key)
-        return (frozenset(), roles[0], False) if level and roles and following not in PRONOUNS else None
+        placed = (before.isalpha() or before == _NAME) and not before.endswith("ed") and following not in PRONOUNS
+        return (frozenset(), roles[0], False) if roles and placed else None
     if word == "level" and words[max(0, place - 1)] == "same":
         return frozenset(), None, True
     if key in SIBLINGS:
@@ -241,8 +258,8 @@ def _noun_part(text: Text, place: int, schema: Schema) -> tuple[frozenset[str], 
         role = schema.roles[key][0]
         relation = schema.relations[role.relation]
         return (relation.sources if role.side == "source" else relation.targets), role, False
-    if key in schema.nouns and not word.endswith("ed"):
-        return frozenset(schema.nouns[key]), None, False
+    if noun_key(word) in schema.nouns:
+        return frozenset(schema.nouns[noun_key(word)]), None, False
     if key in GENERIC:
         return frozenset(), None, False
     if word in PRONOUNS and not (
@@ -264,8 +281,7 @@ def _opens_noun(text: Text, place: int, schema: Schema) -> bool:
     if text.words[place] == "one" and text.words[place + 1 : place + 2] == ["of"]:
         return True
     for word in text.words[place + 1 : place + 4]:
-        key = stem(word)
-        if key in schema.nouns or key in schema.roles or key in GENERIC:
+        if noun_key(word) in schema.nouns or stem(word) in schema.roles or stem(word) in GENERIC:
             return True
         if word in STOP and word not in INDEFINITE | OTHER | {"more"}:
             return False
@@ -299,7 +315,7 @@ def _with_asked(text: Text, nouns: list[Noun], schema: Schema) -> list[Noun]:
     """The nouns, with the one marked that the question is after."""
     typed = [noun for noun in nouns if text.words[noun.at] != "what"]
     whats = [noun for noun in nouns if text.words[noun.at] == "what"]
-    asked = _interrogated(text, typed) or _ordered(text, typed) or next(iter(whats), None)
+    asked = _interrogated(text, typed) or _ordered(text, typed) or _which(text, typed) or next(iter(whats), None)
     if asked is None:
         asked = next((noun for noun in nouns if noun.types & schema.candidates), None)
     marked = []
@@ -333,6 +349,11 @@ def _interrogated(text: Text, nouns: list[Noun]) -> Noun | None:
         if topic is None and words[place + 1 : place + 2] and word == "which":
             topic = _topic(words, place, nouns)
     return topic
+
+
+def _which(text: Text, nouns: list[Noun]) -> Noun | None:
+    """The noun right after a question word anywhere: "... is frequent in which diseases?"."""
+    return next((noun for noun in nouns if noun.at and text.words[noun.at - 1] in ("which", "what")), None)
 
 
 def _topic(words: list[str], place: int, nouns: list[Noun]) -> Noun | None:

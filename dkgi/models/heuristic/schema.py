@@ -16,7 +16,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
-from dkgi.models.heuristic.words import ABSENCES, AUXILIARIES, DEGREES, GENERIC, OPPOSITES, PREPOSITIONS, STOP, stem
+from dkgi.models.heuristic.words import ABSENCES, AUXILIARIES, DEGREES, GENERIC, OPPOSITES, PREPOSITIONS, STOP, noun_key, stem
 
 _CHUNK = re.compile(r"[.,:;()]|\bor\b|->")
 _EXAMPLES = re.compile(r"\bsuch as [^.;]*")
@@ -109,7 +109,7 @@ def _nouns(types: list[dict[str, Any]], rows: list[dict[str, Any]]) -> dict[str,
     costs: dict[str, dict[str, float]] = defaultdict(dict)
 
     def learn(word: str, type_: str, cost: float) -> None:
-        key = stem(word.lower())
+        key = noun_key(word.lower())
         if word.lower() not in STOP and key not in GENERIC:
             costs[key][type_] = min(cost, costs[key].get(type_, 9.0))
 

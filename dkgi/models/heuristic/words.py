@@ -57,6 +57,8 @@ DEGREES = _set("very extremely highly")
 """Words that make another word out of the adjective that follows."""
 
 NEGATIONS = (
+    ("in", "the", "absence", "of"), ("in", "absence", "of"), ("leaving", "aside"), ("leave", "aside"), ("setting", "aside"),
+    ("exception", "of"),
     ("other", "than"), ("rather", "than"), ("apart", "from"), ("aside", "from"), ("instead", "of"), ("free", "of"),
     ("leave", "out"), ("leaving", "out"), ("left", "out"), ("silent",), ("not",), ("n't",), ("no",), ("without",),
     ("never",), ("nor",), ("neither",), ("cannot",), ("none",), ("except",), ("excepting",), ("excluding",),
@@ -111,6 +113,12 @@ def stem(word: str) -> str:
         if len(word) > 3:
             word = word.removesuffix(ending)
     return word
+
+
+def noun_key(word: str) -> str:
+    """The stem of a noun; words in -ing and -ed keep their end, so that "featuring" is no "feature"."""
+    single = word[:-1] if is_plural(word) and word not in _IRREGULAR else word
+    return single if single.endswith(("ing", "ed")) else stem(word)
 
 
 def is_plural(word: str) -> bool:
