@@ -42,13 +42,15 @@ TEMPLATE_SHARE = 1.5
 TRIES_IN_TURN, TRIES = 500, 12_000
 """Draws of a template before the next one has its turn, and in all: then it is given up and others fill the quota."""
 
-SYNONYM_SHARE = 0.3
 SYNONYM_TYPES = (None, "layperson term", "UK spelling")
+SYNONYM_SHARE = 0.3
 """Exact synonyms that a question may use instead of a name, and how often it does where there are some."""
-HELD_OUT_SHARE = 3
-"""One in three test questions of a template has a wording from the held-out file."""
+
+HELD_OUT_EVERY = 3
+"""Every third test question of a template has a wording from the held-out file."""
 
 SUBSET_SHARE = 0.1
+"""Part of the test split that `test-0.1` keeps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +122,7 @@ def generate(folder: Path, seed: int) -> list[Question]:
     rng.shuffle(order)
     wordings = _assign_wordings(accepted, split_of, order, rng)
     tests = [index for index in order if split_of[index] == "test"]
-    subset = set(tests[: round(len(tests) * SUBSET_SHARE)])
+    subset = set(rng.sample(tests, round(len(tests) * SUBSET_SHARE)))
     questions = []
     for number, index in enumerate(order, start=1):
         origin, wording = wordings[index]
@@ -186,7 +188,7 @@ def _assign_wordings(
     for index in order:
         name, split = accepted[index].template.name, split_of[index]
         asked[name, split] += 1
-        held_out = split == "test" and asked[name, split] % HELD_OUT_SHARE == 0
+        held_out = split == "test" and asked[name, split] % HELD_OUT_EVERY == 0
         origin = "held_out" if held_out else "dev"
         if not turns[name, origin]:
             turns[name, origin] = rng.sample(files[origin][name], len(files[origin][name]))

@@ -215,8 +215,10 @@ def test_numbers_say_nothing_about_split_regime_or_template(shipped: list[Shippe
         assert len({question.labels["template"] for question in quarter}) >= 15
 
 
-def test_a_tenth_of_test_is_the_subset(dataset: Dataset) -> None:
-    assert len(dataset.queries("test-0.1")) == 30
+def test_a_tenth_of_test_from_all_over_it_is_the_subset(dataset: Dataset) -> None:
+    subset = [query.number for query in dataset.queries("test-0.1")]
+    assert len(subset) == 30
+    assert all(any(number in range(start, start + 100) for number in subset) for start in range(1, 400, 100))
     assert not any(query.in_test_subset for query in dataset.queries("val"))
 
 
