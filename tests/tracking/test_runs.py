@@ -148,6 +148,17 @@ print(found, "mlflow" in sys.modules)
     assert after == before
 
 
+def test_an_unfinished_query_below_a_finished_cell_is_not_logged(log: Log) -> None:
+    tracker = log.open()
+    log.write(tracker, log.result(1), log.result(2))
+    tracker.finish({}, complete=True)
+    client, _ = tracking.connect(log.runs)
+    client.update_run(log.found()[0].info.run_id, status="RUNNING")
+    again = log.open()
+    assert not again.has(log.result(1))
+    assert again.has(log.result(2))
+
+
 def test_a_cell_whose_run_was_cut_off_is_finished_though_all_queries_are_logged(log: Log) -> None:
     log.write(log.open(), log.result())
     again = log.open()
