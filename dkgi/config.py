@@ -9,6 +9,7 @@ Not covered: whether a sandbox, a data set or a harness works here; they check t
 """
 
 import hashlib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
@@ -75,11 +76,13 @@ class Experiment(BaseModel):
     keep_scratch: bool
 
     @model_validator(mode="after")
-    def _positive_limits(self) -> "Experiment":
+    def _usable_values(self) -> "Experiment":
         for name in ("wall_s", "max_turns", "attempts"):
             value = getattr(self.limits, name)
             if value is not None and value <= 0:
                 raise ValueError(f"limits.{name}: must be greater than 0, not {value}")
+        if not re.fullmatch(r"[a-z0-9][a-z0-9_.-]*", self.dataset.name + self.dataset.version):
+            raise ValueError("dataset.name, dataset.version: they name folders; use a-z, 0-9, _, . and - alone")
         if self.limits.backoff_s < 0:
             raise ValueError(f"limits.backoff_s: must not be negative, not {self.limits.backoff_s}")
         return self

@@ -45,6 +45,7 @@ def test_every_shipped_experiment_composes_and_checks_out(name: str) -> None:
         ("+limits.usd=3", "limits.usd"),
         ("+typo=3", "typo"),
         ("dataset.split=[a]", "dataset.split"),
+        ("dataset.name=../x", "dataset.name, dataset.version"),
         ("tools.tools=bash", "tools.tools"),
         ("model=scripted", "model.replies"),
         ("harness.context.max_chars=x", "harness.context.max_chars"),

@@ -12,11 +12,6 @@ SPEC = DatasetSpec(kind="hpo", name="hpo", version="4.0.0", split="test", seed=7
 
 
 @pytest.fixture(scope="session")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("data")
-
-
-@pytest.fixture(scope="session")
 def dataset(data: Path) -> Dataset:
     return prepare(SPEC, data)
 
