@@ -18,9 +18,9 @@ from typing import Any
 from dkgi.models.heuristic import programs
 from dkgi.models.heuristic.evidence import Finding, findings, ranked, text_attributes
 from dkgi.models.heuristic.interpretation import readings
-from dkgi.models.heuristic.question import Text, quotes_in
 from dkgi.models.heuristic.reading import Reading, expression, looser
 from dkgi.models.heuristic.schema import Schema, parse_schema
+from dkgi.models.heuristic.text import Text, quotes_in
 from dkgi.types import Item, Reply, ToolCall, ToolResult, UserText
 
 ANSWERS = 20
@@ -134,4 +134,3 @@ def _question(prompt: str) -> str:
 def _answer_key(prompt: str) -> str:
     found = re.search(r'\{"(\w+)": \[', prompt)
     return found[1] if found else "node_ids"
-

@@ -8,10 +8,10 @@ An unknown is a place in `types`; the edges between unknowns make a tree around 
 Not covered: where readings come from (interpretation.py), the functions that expressions call (programs.py).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from dkgi.models.heuristic.schema import Schema
+from dkgi.models.heuristic.schema import Role, Schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,16 @@ class Reading:
     types: tuple[frozenset[str], ...]
     constraints: tuple[Constraint, ...]
     cost: float
+
+
+def plays(unknown: int, role: Role, edges: Iterable[Edge]) -> bool:
+    """Whether one of the links gives an unknown that place in a hierarchy."""
+    for edge in edges:
+        if role.relation in edge.relations and unknown in (edge.unknown, edge.other):
+            forward = edge.forward == (edge.unknown == unknown)
+            if forward == (role.side == "source"):
+                return True
+    return False
 
 
 def looser(reading: Reading) -> Iterator[Reading]:

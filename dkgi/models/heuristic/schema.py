@@ -16,7 +16,17 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
-from dkgi.models.heuristic.words import ABSENCES, AUXILIARIES, DEGREES, GENERIC, OPPOSITES, PREPOSITIONS, STOP, noun_key, stem
+from dkgi.models.heuristic.words import (
+    ABSENCES,
+    AUXILIARIES,
+    DEGREES,
+    GENERIC,
+    OPPOSITES,
+    PREPOSITIONS,
+    STOP,
+    noun_key,
+    stem,
+)
 
 _CHUNK = re.compile(r"[.,:;()]|\bor\b|->")
 _EXAMPLES = re.compile(r"\bsuch as [^.;]*")

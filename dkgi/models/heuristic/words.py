@@ -12,6 +12,7 @@ Not covered: what the words of a graph's schema mean (schema.py).
 import re
 from dataclasses import dataclass
 
+
 def _set(words: str) -> frozenset[str]:
     return frozenset(words.split())
 
@@ -37,8 +38,7 @@ CONJUNCTIONS = _set("and or but while yet although though whereas")
 RELATIVES = _set("that which who whose where whom")
 
 INDEFINITE = _set("a an some any one certain every each single particular")
-DEFINITE = _set("the that this said its their his her")
-DEMONSTRATIVE = _set("these those such that this")
+DEFINITE = _set("the that this these those such said its their his her")
 OTHER = _set("other others another different further remaining rest else additional")
 POSSESSIVE = _set("its their his her whose")
 PLURAL_PRONOUNS = _set("them they those these ones themselves")
@@ -51,6 +51,9 @@ ASKING = _set(
     retrieve seek wanted enumerate select pick state mention"""
 )
 """Verbs whose object is what the question is after."""
+
+POLITE = _set("i we me to please am are would like also can you then ' m")
+"""What may stand before such a verb."""
 
 ANY = _set("any whatever regardless irrespective whichever every all")
 DEGREES = _set("very extremely highly")
@@ -69,6 +72,7 @@ NEGATIONS = (
 )  # fmt: skip
 SEPARATING = _set("than from except excepting excluding besides skip skipping out of but not ignore ignoring discard")
 """What stands before a name that is only set apart: "other than X"."""
+SHARING = (("in", "common"), ("common", "to"))
 NOT_NEGATIONS = (("not", "only"), ("not", "just"), ("or", "not"), ("no", "matter"), ("not", "necessarily"))
 ABSENCES = (("not", "to"), ("absent",), ("absence",), ("excluded",), ("ruled", "out"), ("negative",), ("exclusion",))
 """Words for a recorded absence, where a graph records any; plain negations elsewhere."""

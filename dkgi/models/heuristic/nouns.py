@@ -1,0 +1,205 @@
+"""The nouns of a question that stand for unknown nodes.
+
+>>> [(noun.at, noun.types, noun.manner) for noun in find_nouns(text, schema)]
+[(1, {'film'}, 'bare'), (5, {'person'}, 'indefinite')]
+
+Not every noun does: "the film The Long Boat" is a name, "that features" is a verb, "as a frequent feature" says how.
+Not covered: which nouns mean the same node (guess.py), which one the question is after (asked.py).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from dkgi.models.heuristic.schema import Role, Schema
+from dkgi.models.heuristic.text import NAME, QUOTE, Text
+from dkgi.models.heuristic.words import (
+    AUXILIARIES,
+    CONJUNCTIONS,
+    COPULAS,
+    DEFINITE,
+    GENERIC,
+    INDEFINITE,
+    INTRODUCING,
+    LOOSE_ROLES,
+    OTHER,
+    PLACES,
+    PLURAL_PRONOUNS,
+    POSSESSIVE,
+    PREDICATING,
+    PREPOSITIONS,
+    PRONOUNS,
+    RELATIVES,
+    SIBLINGS,
+    STOP,
+    is_plural,
+    noun_key,
+    stem,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Noun:
+    """An unknown node; no `types` for one of any type.
+
+    manner   other, definite, indefinite, bare or pronoun
+    owned    "its genes", "the same gene": it is tied to something named before
+    role     the end of a relation that it names ("parent")
+    sibling  it shares a parent with something
+    """
+
+    at: int
+    types: frozenset[str]
+    manner: str
+    plural: bool
+    owned: bool
+    role: Role | None = None
+    sibling: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What one word gives to a noun."""
+
+    types: frozenset[str] = frozenset()
+    role: Role | None = None
+    sibling: bool = False
+
+
+def find_nouns(text: Text, schema: Schema) -> Iterator[Noun]:
+    """Nouns in order of place; a noun phrase counts once, at its last word."""
+    place = 0
+    while place < len(text.words):
+        parts = _parts(text, place, schema)
+        start, place = place, place + max(1, len(parts))
+        if parts:
+            noun = _noun(text, start, parts)
+            if not _is_no_unknown(text, start, noun, schema):
+                yield noun
+
+
+def _parts(text: Text, start: int, schema: Schema) -> list[_Part]:
+    """The parts of the noun phrase that starts at a place; none where none does."""
+    parts: list[_Part] = []
+    while (part := _part(text, start + len(parts), schema)) is not None:
+        word = text.word(start + len(parts))
+        if parts and (
+            word in PRONOUNS or _is_verb_after(text.word(start + len(parts) - 1), parts[-1].types, part.types)
+        ):
+            break
+        parts.append(part)
+    return parts
+
+
+def _part(text: Text, place: int, schema: Schema) -> _Part | None:
+    """What the word at a place gives to a noun; None where it is no part of one."""
+    word, before, after = text.word(place), text.word(place - 1), text.word(place + 1)
+    roles = schema.roles.get(stem(word))
+    if word in PLACES:
+        placed = (before.isalpha() or before == NAME) and not before.endswith("ed") and after not in PRONOUNS
+        return _Part(role=roles[0]) if roles and placed else None
+    if stem(word) in SIBLINGS or (word == "level" and before == "same"):
+        return _Part(sibling=True)
+    if roles and not (stem(word) in LOOSE_ROLES and after != "of"):
+        relation = schema.relations[roles[0].relation]
+        return _Part(relation.sources if roles[0].side == "source" else relation.targets, roles[0])
+    if noun_key(word) in schema.nouns:
+        return _Part(frozenset(schema.nouns[noun_key(word)]))
+    if stem(word) in GENERIC or _is_stranger(text, place):
+        return _Part()
+    if word in PRONOUNS or word in ("another", "others"):
+        return None if _opens_noun(text, place, schema) else _Part()
+    return _Part() if word == "what" and (after in AUXILIARIES or after == "else") else None
+
+
+def _is_stranger(text: Text, place: int) -> bool:
+    """Whether a noun that the schema does not know is introduced: "our patient has", "a case with"."""
+    word = text.word(place)
+    introduced = text.word(place - 1) in INTRODUCING and text.word(place + 1) in ("has", "have", "with", "whose")
+    return introduced and word.isalpha() and word not in STOP
+
+
+def _opens_noun(text: Text, place: int, schema: Schema) -> bool:
+    """Whether a noun follows within three words, so that "these" is no pronoun; nor is the "one" of "one of"."""
+    if text.word(place) == "one" and text.word(place + 1) == "of":
+        return True
+    for word in text.words[place + 1 : place + 4]:
+        if noun_key(word) in schema.nouns or stem(word) in schema.roles or stem(word) in GENERIC:
+            return True
+        if word in STOP and word not in INDEFINITE | OTHER | {"more"}:
+            return False
+    return False
+
+
+def _is_verb_after(word: str, types: frozenset[str], others: frozenset[str]) -> bool:
+    """Whether a word after a noun is its verb: "diseases feature"."""
+    return is_plural(word) and bool(types) and bool(others) and not types & others
+
+
+def _noun(text: Text, start: int, parts: list[_Part]) -> Noun:
+    last = start + len(parts) - 1
+    word = text.word(last)
+    before = _before(text, start)
+    return Noun(
+        at=last,
+        types=next((part.types for part in reversed(parts) if part.types), frozenset()),
+        manner="pronoun" if word in PRONOUNS or word in PLACES else _manner([*before, word]),
+        plural=is_plural(word) or word in PLURAL_PRONOUNS,
+        owned=any(other in POSSESSIVE or other == "same" for other in before),
+        role=next((part.role for part in parts if part.role), None),
+        sibling=any(part.sibling for part in parts),
+    )
+
+
+def _before(text: Text, at: int) -> list[str]:
+    """The words of a noun phrase before the noun that starts at a place."""
+    start = at
+    while start > 0 and at - start < 5:
+        word = text.word(start - 1)
+        if not word.isalpha() or word in PREPOSITIONS or word in AUXILIARIES or word in ("and", "or", "but"):
+            break
+        start -= 1
+    return text.words[start:at]
+
+
+def _manner(phrase: list[str]) -> str:
+    for manner, marks in (("other", OTHER), ("definite", DEFINITE), ("indefinite", INDEFINITE)):
+        if any(word in marks for word in phrase):
+            return manner
+    return "bare"
+
+
+def _is_no_unknown(text: Text, start: int, noun: Noun, schema: Schema) -> bool:
+    """Whether what looks like a noun is a verb, says how something is, or introduces a name."""
+    before = _before(text, start)
+    if noun.types and not noun.role and not noun.sibling and start == noun.at and not before:
+        named = text.word(noun.at + 1) in (NAME, QUOTE)
+        if not noun.plural or (named and text.word(start - 1) in RELATIVES):
+            return True
+    if before[:1] in (["a"], ["an"]) and text.word(start - len(before) - 1) in PREDICATING:
+        return True
+    return _introduces(text, noun, schema)
+
+
+def _introduces(text: Text, noun: Noun, schema: Schema) -> bool:
+    """Whether the name of what the noun means follows: "the gene X", "the mode of inheritance is X"."""
+    end = noun.at + 1
+    while end < noun.at + 5:
+        key = noun_key(text.word(end))
+        if text.word(end) not in COPULAS and not (noun.types & schema.nouns.get(key, {}).keys()):
+            break
+        end += 1
+    name = text.names.get(end)
+    if name is None or text.word(noun.at) in PLACES or (noun.role and end > noun.at + 1):
+        return False
+    return bool(noun.types & name.nodes.keys())
+
+
+def completed(text: Text, nouns: list[Noun]) -> dict[int, int]:
+    """Nouns by place, each with the place of the next one where that only completes it: "diseases of these genes"."""
+    breaks = AUXILIARIES | RELATIVES | CONJUNCTIONS
+    found = {}
+    for one, other in zip(nouns, nouns[1:], strict=False):
+        between = text.between(one.at, other.at)
+        if 0 < len(between) <= 4 and all(word.isalpha() and word not in breaks for word in between):
+            found[one.at] = other.at
+    return found
