@@ -1,21 +1,62 @@
 """The command line: `python -m dkgi harness=native tools=full_dkgi model=heuristic limit=20`.
 
-Exit codes: 0 all queries are finished, 1 a bug or Hydra's own error, 2 something the user can fix, 3 stopped for
+Exit codes: 0 all queries are finished, 1 a bug or unfinished queries, 2 something the user can fix, 3 stopped for
 safety, 130 Ctrl-C.
 Not covered: the other verbs, which are modules of their own (python -m dkgi.relog, dkgi.ui).
 """
 
+import os
 import sys
+from typing import TYPE_CHECKING
 
-import hydra
-from omegaconf import DictConfig
-
-from dkgi.paths import data_dir
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
 
 
-@hydra.main(version_base="1.3", config_path=str(data_dir("conf")), config_name="config")
-def _run(config: DictConfig) -> None:
-    # Imports wait until here: --help and shell completion must not pay for them.
+def main() -> None:
+    """Run the command line of this process."""
+    try:
+        _prepare_streams()
+        _run_hydra()
+    except KeyboardInterrupt:
+        print("dkgi: stopped; the same command goes on", file=sys.stderr)
+        sys.exit(130)
+
+
+def _prepare_streams() -> None:
+    """A terminal that cannot show a character gets another one instead of ending the run."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+
+
+def _run_hydra() -> None:
+    # Imports wait until they are needed: --help and shell completion must not pay for the rest.
+    import hydra
+    from hydra.errors import HydraException
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+    from yaml import YAMLError
+
+    from dkgi.console import fail
+    from dkgi.keys import refuse_keys
+    from dkgi.paths import data_dir, runs_dir
+    from dkgi.types import SetupError
+
+    OmegaConf.register_new_resolver("dkgi.runs", lambda: str(runs_dir()), replace=True)
+    # Makes Hydra raise what it would print over several lines, and leaves our own faults alone.
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+    command = hydra.main(version_base="1.3", config_path=str(data_dir("conf")), config_name="config")
+    try:
+        refuse_keys(sys.argv[1:])
+        command(_run)()
+    except SetupError as error:
+        fail(error)
+    except (HydraException, OmegaConfBaseException, YAMLError, UnicodeDecodeError) as error:
+        fail(SetupError(_one_line(error)))
+
+
+def _run(config: "DictConfig") -> None:
     from dkgi.config import build
     from dkgi.console import fail
     from dkgi.experiment import run
@@ -23,29 +64,19 @@ def _run(config: DictConfig) -> None:
 
     try:
         code = run(build(config))
+    # Here, since Hydra prints lines of its own about whatever leaves this function.
     except SetupError as error:
         fail(error)
-    except KeyboardInterrupt:
-        code = 130
     if code:
         sys.exit(code)
 
 
-def main() -> None:
-    """Run the command line of this process."""
-    from omegaconf import OmegaConf
-
-    from dkgi.console import fail
-    from dkgi.keys import refuse_keys
-    from dkgi.paths import runs_dir
-    from dkgi.types import SetupError
-
-    OmegaConf.register_new_resolver("dkgi.runs", lambda: str(runs_dir()), replace=True)
-    try:
-        refuse_keys(sys.argv[1:])
-    except SetupError as error:
-        fail(error)
-    _run()
+def _one_line(error: Exception) -> str:
+    """What Hydra or YAML says, without its advice on search paths and on keys that no option has."""
+    text = str(error) or type(error).__name__
+    for advice in ("Config search path", "To append to your config", "Set the environment variable"):
+        text = text.partition(advice)[0]
+    return f"{' '.join(text.split())}; `--help` shows the options and `--cfg job` the keys"
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import orjson
@@ -35,7 +36,24 @@ from dkgi.types import Limits, SetupError, ToolPolicy
 RUN_KEYS = {"limit", "threads", "repeats", "retry", "dry_run", "keep_scratch", "tracking"}
 """Keys that say how much to run and what to keep; they are no part of what a cell is."""
 
-Positive = Annotated[int, Field(gt=0)]
+LEAST = {
+    "limits.wall_s": 0.1,
+    "limits.max_turns": 1,
+    "limits.attempts": 1,
+    "harness.context.max_chars": 1,
+    "harness.context.keep_turns": 1,
+    "sandbox.wall_s": 1,
+    "sandbox.memory_mb": 16,
+    "sandbox.output_mb": 1,
+    "sandbox.file_mb": 1,
+    "sandbox.processes": 16,
+    "sandbox.commands_at_once": 1,
+}
+"""The least value of a number; 0 where none is stated."""
+MOST = 1_000_000_000
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+
+Positive = Annotated[int, Field(gt=0, le=MOST, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +95,13 @@ class Experiment(BaseModel):
 
     @model_validator(mode="after")
     def _usable_values(self) -> "Experiment":
-        for name in ("wall_s", "max_turns", "attempts"):
-            value = getattr(self.limits, name)
-            if value is not None and value <= 0:
-                raise ValueError(f"limits.{name}: must be greater than 0, not {value}")
-        if not re.fullmatch(r"[a-z0-9][a-z0-9_.-]*", self.dataset.name + self.dataset.version):
-            raise ValueError("dataset.name, dataset.version: they name folders; use a-z, 0-9, _, . and - alone")
-        if self.limits.backoff_s < 0:
-            raise ValueError(f"limits.backoff_s: must not be negative, not {self.limits.backoff_s}")
+        for key, value in _leaves(self.model_dump()):
+            least = LEAST.get(key, 0)
+            # Written so that a number which is none at all (nan) fails as well.
+            if isinstance(value, int | float) and not least <= value <= MOST:
+                raise ValueError(f"{key}: must be between {least} and {MOST:,}, not {value}")
+            if key.endswith((".name", ".version", ".answer_key")) and not _NAME.fullmatch(value):
+                raise ValueError(f"{key}: use letters, digits, _, . and - alone, not {value!r}")
         return self
 
     @property
@@ -102,16 +119,27 @@ class Experiment(BaseModel):
 
     def identity(self) -> dict[str, Any]:
         """The part of the configuration that can change an answer; two runs that agree in it are one cell."""
-        whole = self.model_dump(mode="json", include={"harness", "model", "tools", "prompt", "limits"})
+        whole = self.model_dump(include={"harness", "model", "tools", "prompt", "limits"})
         sandbox = {"kind": self.sandbox.kind}
-        dataset = self.model_dump(mode="json")["dataset"] | {"split": self.dataset.base_split}
+        dataset = self.model_dump()["dataset"] | {"split": self.dataset.base_split}
         return whole | {"dataset": dataset, "sandbox": sandbox}
 
 
 def cell_id(experiment: Experiment, digests: Mapping[str, str]) -> str:
-    """First 12 hex digits of the sha256 over what can change an answer: configuration, prompts, export, labels, prices."""
+    """First 12 hex digits of the sha256 over what can change an answer: configuration, prompts, export, labels, prices.
+
+    A file that the configuration names counts by its content.
+    """
     identity = {"config": experiment.identity(), "digests": dict(digests)}
-    return hashlib.sha256(orjson.dumps(identity, option=orjson.OPT_SORT_KEYS)).hexdigest()[:12]
+    whole = orjson.dumps(identity, default=_content_digest, option=orjson.OPT_SORT_KEYS)
+    return hashlib.sha256(whole).hexdigest()[:12]
+
+
+def _content_digest(path: Path) -> str:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise SetupError(f"{path}: {error.strerror}; name a file that can be read") from None
 
 
 def build(config: DictConfig) -> Experiment:

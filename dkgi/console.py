@@ -33,6 +33,9 @@ def stdout() -> "Console":
     """The console for results. Without a terminal it writes plain text, `PIPED_WIDTH` columns wide."""
     from rich.console import Console
 
+    # Python has no stdout object where the descriptor is closed.
+    if sys.stdout is None:
+        return Console(quiet=True)
     width = None if sys.stdout.isatty() else PIPED_WIDTH
     return Console(width=width, highlight=False, markup=False, emoji=False)
 

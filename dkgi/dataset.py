@@ -133,6 +133,8 @@ def prepare_from(source: Source, spec: DatasetSpec, data: Path, *, wait_s: float
             with _only_maker(data / "graphs" / ".lock", wait_s):
                 if not _is_made(export, queries):
                     _make(source, spec, export, data)
+        for private in (data / "labels", data / "labels" / spec.name):
+            private.chmod(0o700)
         return _open(spec, export, queries)
     except OSError as error:
         raise _cannot_use(error, data) from error

@@ -83,6 +83,7 @@ def _run(experiment: Experiment) -> int:
             answer_key=experiment.prompt.answer_key,
             prompt=prompt,
             seat=seats.open,
+            cancel=seats.cancel,
         )
         with Lock(cell):
             return _answer(experiment, cell_run, queries)
@@ -111,8 +112,11 @@ def _answer(experiment: Experiment, cell_run: CellRun, queries: list[Query]) -> 
                 board.update(result, collector.take(result))
     except KeyboardInterrupt:
         code = 130
+    except SafetyStop:
+        tracker.finish({}, complete=False)
+        raise
     scored = [pair for pair in collector.scored if (pair[0].number, pair[0].repeat) in wanted]
-    tracker.finish(summarise(collector.scored).metrics(spec.name), complete=code == 0)
+    tracker.finish(summarise(collector.scored).metrics(experiment.axes["dataset"]), complete=code == 0)
     if scored:
         tables.show({label: summarise(scored)})
     missing = len(wanted) - len(scored)
@@ -202,5 +206,7 @@ def _say_what_next(cell: Cell, missing: int, experiment: Experiment) -> None:
     if missing:
         err.print(f"{missing} queries are not finished: the same command goes on with them", soft_wrap=True)
     err.print(f"cell {cell.id} is in {cell.folder}", soft_wrap=True)
+    if experiment.keep_scratch:
+        err.print(f"what agents wrote is in {cache_dir() / 'kept'}; commands.jsonl says which folder", soft_wrap=True)
     if isinstance(experiment.tracking, MlflowSpec):
-        err.print("compare cells in the MLflow UI: make ui", soft_wrap=True)
+        err.print("compare cells in the MLflow UI: make ui (or python -m dkgi.ui)", soft_wrap=True)

@@ -9,12 +9,38 @@ Not covered: folders of files that appear together (graph/export.py builds one b
 
 import contextlib
 import os
+from collections.abc import Mapping
+from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
 
 import orjson
 
 from dkgi.types import SetupError
+
+
+def dump_json(value: Any, option: int = 0) -> bytes:
+    """`value` as JSON. What JSON files cannot hold but a model can say is kept in another form, in its place: half a
+    surrogate pair becomes U+FFFD, an integer beyond 64 bits a string.
+    """
+    try:
+        return orjson.dumps(value, option=option)
+    except TypeError:
+        return orjson.dumps(_storable(value), option=option)
+
+
+def _storable(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return _storable(asdict(value))
+    if isinstance(value, Mapping):
+        return {_storable(str(key)): _storable(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_storable(inner) for inner in value]
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        return str(value)
+    return value
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -54,7 +80,7 @@ def check_writable(folder: Path) -> None:
 
 def cannot_write(error: OSError, folder: Path) -> SetupError:
     """What to tell where a file of a run cannot be written."""
-    remedy = "make room or make it writable, or name another folder in DKGI_RUNS, and run the same command again"
+    remedy = "make room or make it accessible, or name another folder in DKGI_RUNS, and run the same command again"
     return SetupError(f"{error.filename or folder}: {error.strerror}; {remedy}: nothing is lost")
 
 

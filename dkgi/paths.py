@@ -28,6 +28,11 @@ def runs_dir() -> Path:
     return (checkout if (checkout / "pyproject.toml").is_file() else Path.cwd()) / "mlruns"
 
 
+def user_folders() -> list[Path]:
+    """Folders of `DKGI_CONF`, separated like those of PATH: options and prompts that come before the shipped ones."""
+    return [Path(part).expanduser().absolute() for part in os.environ.get("DKGI_CONF", "").split(os.pathsep) if part]
+
+
 def cache_dir() -> Path:
     """Graphs, queries, labels and the scratch of running attempts: `DKGI_DATA`, else `~/.cache/dkgi`."""
     return Path(os.environ.get("DKGI_DATA") or "~/.cache/dkgi").expanduser().absolute()

@@ -73,9 +73,14 @@ class Lifeline:
     @property
     def group(self) -> int:
         """The process group to start children in. Raises OSError when the shell is gone: nothing would end them."""
-        if self._shell.poll() is not None:
+        if self.gone:
             raise ChildProcessError("the shell that ends child processes is gone")
         return self._shell.pid
+
+    @property
+    def gone(self) -> bool:
+        """Whether something killed the shell."""
+        return self._shell.poll() is not None
 
     def close(self) -> None:
         """Kill what still runs."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from string import Template
 from typing import Any, ClassVar
 
-from dkgi.paths import data_dir
+from dkgi.paths import data_dir, user_folders
 from dkgi.types import SetupError, ToolPolicy
 
 
@@ -50,11 +50,17 @@ def prompt_digest(spec: PromptSpec, policy: ToolPolicy) -> str:
 
 
 def read_part(name: str) -> str:
-    """The text of one file in prompts/. Raises SetupError where it is missing."""
-    try:
-        return (data_dir("prompts") / name).read_text(encoding="utf-8")
-    except OSError as error:
-        raise SetupError(f"prompt: cannot read prompts/{name}: {error.strerror}; name an existing file") from None
+    """The text of one file in the prompts folders: those of `DKGI_CONF` first, then the shipped one.
+
+    Raises SetupError where it is in none of them.
+    """
+    folders = [*(folder / "prompts" for folder in user_folders()), data_dir("prompts")]
+    for folder in folders:
+        path = folder / name
+        if path.is_file() and path.resolve().is_relative_to(folder.resolve()):
+            return path.read_text(encoding="utf-8")
+    where = ", ".join(map(str, folders))
+    raise SetupError(f"prompt: there is no text {name} in {where}; name a file in one of these folders")
 
 
 def _parts(spec: PromptSpec, policy: ToolPolicy) -> list[str]:

@@ -38,6 +38,7 @@ from dkgi.types import (
     Workspace,
 )
 
+_PATIENCE_S = 10.0
 _AGENT_STOPS = {"bad_answer", "time_limit", "turn_limit", "refused"}
 
 
@@ -54,7 +55,8 @@ class CellRun:
     """What all agents of one cell share.
 
     `seat` opens a checked place for one attempt and takes it away again; it gets the file that records the commands
-    and raises SandboxError where the place is not safe. `prompt` renders the message for a query.
+    and raises SandboxError where the place is not safe. `prompt` renders the message for a query. `cancel` ends the
+    commands of all seats.
     """
 
     cell: Cell
@@ -67,6 +69,7 @@ class CellRun:
     answer_key: str
     prompt: Callable[[Query], str]
     seat: Callable[[Path], AbstractContextManager[Seat]]
+    cancel: Callable[[], None]
 
 
 def answer_queries(run: CellRun, todo: Sequence[tuple[Query, int]], *, threads: int) -> Generator[QueryResult]:
@@ -109,6 +112,11 @@ def answer_queries(run: CellRun, todo: Sequence[tuple[Query, int]], *, threads: 
                 yield item
     finally:
         stop.set()
+        run.cancel()
+        # Workers that run a command end now; one that waits for a provider is left behind.
+        deadline = monotonic() + _PATIENCE_S
+        for worker in workers:
+            worker.join(timeout=max(0.0, deadline - monotonic()))
 
 
 class _Work:

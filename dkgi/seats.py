@@ -54,6 +54,10 @@ class Seats:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
+    def cancel(self) -> None:
+        """End the commands of all seats; none of these seats can run another."""
+        self._server.cancel()
+
     @contextmanager
     def open(self, log: Path) -> Iterator[Seat]:
         """A seat for one attempt, its jail checked. `log` gets a line for each command."""

@@ -21,7 +21,7 @@ from typing import Any, Self
 import orjson
 from pydantic import TypeAdapter
 
-from dkgi.files import cannot_write, read_json, write_atomically
+from dkgi.files import cannot_write, dump_json, read_json, write_atomically
 from dkgi.types import Attempt, QueryResult, SetupError, Step, Usage
 
 _RESULT = TypeAdapter(QueryResult)
@@ -63,7 +63,10 @@ class Cell:
 
     @property
     def manifest(self) -> dict[str, Any]:
-        manifest: dict[str, Any] = read_json(self.folder / "manifest.json")
+        path = self.folder / "manifest.json"
+        manifest = read_json(path)
+        if not isinstance(manifest, dict):
+            raise SetupError(f"{path}: damaged; remove it and the next run of this cell writes it again")
         return manifest
 
     def results(self) -> Iterator[QueryResult]:
@@ -87,18 +90,20 @@ class Cell:
         """All attempts at a query, oldest first. A line that a dying process left unfinished is passed over."""
         steps: dict[int, list[Step]] = {}
         ends: dict[int, Attempt] = {}
+        path = self.query_folder(number, repeat) / "steps.jsonl"
         try:
-            lines = (self.query_folder(number, repeat) / "steps.jsonl").read_bytes().split(b"\n")
+            # Whatever follows the last newline was cut off in writing.
+            for line in filter(None, path.read_bytes().split(b"\n")[:-1]):
+                record = orjson.loads(line)
+                steps.setdefault(record["attempt"], [])
+                if "end" in record:
+                    ends[record["attempt"]] = _ATTEMPT.validate_python(record["end"])
+                else:
+                    steps[record["attempt"]].append(_STEP.validate_python(record["step"]))
         except FileNotFoundError:
             return []
-        # Whatever follows the last newline was cut off in writing.
-        for line in filter(None, lines[:-1]):
-            record = orjson.loads(line)
-            steps.setdefault(record["attempt"], [])
-            if "end" in record:
-                ends[record["attempt"]] = _ATTEMPT.validate_python(record["end"])
-            else:
-                steps[record["attempt"]].append(_STEP.validate_python(record["step"]))
+        except (ValueError, KeyError, TypeError):
+            raise SetupError(f"{path}: damaged; move it and result.json away and the query runs again") from None
         return [RecordedAttempt(n, tuple(found), ends.get(n)) for n, found in sorted(steps.items())]
 
     def steps(self, number: int, repeat: int) -> list[Step]:
@@ -112,7 +117,7 @@ class Cell:
     def write(self, result: QueryResult) -> None:
         """Record a finished query: the last word on it, and durable."""
         folder = self.query_folder(result.number, result.repeat)
-        write_atomically(folder / "result.json", orjson.dumps(result, option=orjson.OPT_APPEND_NEWLINE))
+        write_atomically(folder / "result.json", dump_json(result, orjson.OPT_APPEND_NEWLINE))
 
     def _keys(self, name: str) -> Iterator[tuple[int, int]]:
         for path in (self.folder / "queries").glob(f"*/*/{name}"):
@@ -144,7 +149,7 @@ class Journal:
 
     def _append(self, record: Mapping[str, Any], *, durable: bool) -> None:
         try:
-            left = memoryview(orjson.dumps(_without_empty(record), option=orjson.OPT_APPEND_NEWLINE))
+            left = memoryview(dump_json(_without_empty(record), orjson.OPT_APPEND_NEWLINE))
             while left:
                 left = left[self._file.write(left) :]
             if durable:

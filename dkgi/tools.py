@@ -142,8 +142,8 @@ def _show(body: bytes, path: str, offset: int, *, total: int) -> ToolOutput:
 
 def _run(commands: CommandRunner, argv: Sequence[str], timeout_s: float) -> CommandResult:
     result = commands.run(argv, timeout_s=timeout_s)
-    if result.killed_by == "sandbox":
-        raise SandboxError(result.error)
+    if result.killed_by in ("sandbox", "cancelled"):
+        raise SandboxError(result.error or "the attempt is over")
     return result
 
 

@@ -1,7 +1,7 @@
 """What many tests need: a small graph as plain files, and a place for an attempt on it."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -46,13 +46,24 @@ def films(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def seat(films: Path, tmp_path: Path) -> Iterator[Seat]:
-    """A place for one attempt on the films, with a real jail."""
-    log = tmp_path / "commands.jsonl"
+def server(tmp_path: Path) -> Iterator[CommandServer]:
     with (
         RunFolder(tmp_path / "w") as folder,
         CommandServer(folder.path, SANDBOX, find_host(), Hidden((tmp_path / "labels",), ())) as server,
     ):
+        yield server
+
+
+@pytest.fixture
+def cancel(server: CommandServer) -> Callable[[], None]:
+    """Ends the commands of the seat."""
+    return server.cancel
+
+
+@pytest.fixture
+def seat(films: Path, tmp_path: Path, server: CommandServer) -> Iterator[Seat]:
+    """A place for one attempt on the films, with a real jail."""
+    with RunFolder(tmp_path / "w") as folder:
         workspace = folder.new_attempt(films)
-        with server.attempt(workspace, log) as commands:
+        with server.attempt(workspace, tmp_path / "commands.jsonl") as commands:
             yield Seat(workspace, commands)

@@ -45,7 +45,19 @@ def test_every_shipped_experiment_composes_and_checks_out(name: str) -> None:
         ("+limits.usd=3", "limits.usd"),
         ("+typo=3", "typo"),
         ("dataset.split=[a]", "dataset.split"),
-        ("dataset.name=../x", "dataset.name, dataset.version"),
+        ("dataset.name=../x", "dataset.name"),
+        ("dataset.version=../x", "dataset.version"),
+        ("limits.wall_s=nan", "limits.wall_s"),
+        ("limits.wall_s=inf", "limits.wall_s"),
+        ("limits.backoff_s=nan", "limits.backoff_s"),
+        ("limits.max_turns=1000000000000000000000000", "limits.max_turns"),
+        ("limit=true", "limit"),
+        ("sandbox.memory_mb=-5", "sandbox.memory_mb"),
+        ("sandbox.commands_at_once=0", "sandbox.commands_at_once"),
+        ("model.prices.input=-1", "model.prices.input"),
+        ("harness.context.keep_turns=-1", "harness.context.keep_turns"),
+        ("model.name=''", "model.name"),
+        ("prompt.answer_key=''", "prompt.answer_key"),
         ("tools.tools=bash", "tools.tools"),
         ("model=scripted", "model.replies"),
         ("harness.context.max_chars=x", "harness.context.max_chars"),
@@ -104,6 +116,13 @@ def test_what_can_change_an_answer_or_its_price_makes_another_cell(override: str
     assert cell_id(load([override]), {}) != cell_id(load([]), {})
 
 
+def test_the_content_of_a_file_and_not_its_name_makes_a_cell(tmp_path: Path) -> None:
+    for name, content in (("a", "1"), ("b", "1"), ("c", "2")):
+        (tmp_path / name).write_text(content)
+    a, b, c = (cell_id(load(["model=scripted", f"model.replies={tmp_path / name}"]), {}) for name in "abc")
+    assert a == b != c
+
+
 def test_digests_of_prompts_export_and_labels_make_another_cell() -> None:
     assert cell_id(load([]), {"export": "a"}) != cell_id(load([]), {"export": "b"})
 
@@ -141,9 +160,28 @@ def test_a_key_on_the_command_line_is_refused_before_anything_is_written(tmp_pat
 
 def test_an_unknown_option_lists_the_known_ones() -> None:
     done = dkgi("model=heuristik")
-    assert done.returncode == 1
-    assert "heuristic" in done.stderr
-    assert "Traceback" not in done.stderr
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("dkgi: ")
+    assert "heuristic scripted" in line
+
+
+@pytest.mark.parametrize(
+    ("name", "content"), [("broken", "wall_s: [1"), ("tab", "wall_s:\t1\n\tx: 2"), ("bytes", "\xff")]
+)
+def test_a_file_of_the_user_that_is_no_yaml_is_one_line(name: str, content: str, tmp_path: Path) -> None:
+    (tmp_path / "limits").mkdir()
+    (tmp_path / "limits" / f"{name}.yaml").write_bytes(content.encode("latin-1"))
+    done = dkgi(f"limits={name}", DKGI_CONF=str(tmp_path))
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_an_unknown_key_is_one_line_that_names_it() -> None:
+    done = dkgi("limt=3")
+    assert done.returncode == 2
+    assert done.stderr.startswith("dkgi: Could not override 'limt'.")
+    assert len(done.stderr.splitlines()) == 1
 
 
 def test_help_is_one_screen_and_loads_nothing_heavy(tmp_path: Path) -> None:

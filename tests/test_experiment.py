@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +22,13 @@ PRICES = "model.prices={input: 1, cached_input: 1, cache_write: 1, output: 10000
 
 @pytest.fixture
 def dkgi(data: Path, tmp_path: Path) -> Dkgi:
-    """Starts `python -m dkgi model=scripted` with these replies for every attempt; `start(...)` returns the process."""
+    """Starts `python -m dkgi model=scripted` with these replies, an attempt each (the last one for all later ones)."""
 
     def start(
-        *arguments: str, replies: list[dict[str, Any]] | None = None, **environment: str
+        *arguments: str, attempts: Sequence[Sequence[dict[str, Any]]] = ([LOOK, ANSWER],), **environment: str
     ) -> subprocess.Popen[str]:
         path = tmp_path / "replies.json"
-        path.write_text(json.dumps({"*": [[LOOK, ANSWER] if replies is None else replies]}))
+        path.write_text(json.dumps({"*": attempts}))
         command = [sys.executable, "-m", "dkgi", "model=scripted", f"model.replies={path}", PRICES, *arguments]
         folders = {"DKGI_DATA": str(data), "DKGI_RUNS": str(tmp_path / "runs")}
         return subprocess.Popen(
@@ -104,7 +104,9 @@ print(json.dumps(sorted(({{"id": r.info.run_id, "status": r.info.status}} for r 
 
 
 def test_a_dry_run_shows_a_prompt_and_a_price_and_calls_no_model(dkgi: Dkgi, tmp_path: Path) -> None:
-    stdout, stderr = end(dkgi("dry_run=true", "limit=10", replies=[{"error": {"message": "called", "kind": "server"}}]))
+    stdout, stderr = end(
+        dkgi("dry_run=true", "limit=10", attempts=[[{"error": {"message": "called", "kind": "server"}}]])
+    )
     assert "Question: " in stdout
     assert "10 queries to answer, about $" in stderr
     assert not (tmp_path / "runs" / "cells").exists()
@@ -119,11 +121,12 @@ def test_repeats_are_independent_answers_to_the_same_query(dkgi: Dkgi, tmp_path:
 
 def test_failed_queries_are_tried_again_only_when_asked(dkgi: Dkgi, tmp_path: Path) -> None:
     broken = [{"error": {"message": "down", "kind": "server"}}]
+    attempts = [broken, broken, broken, [ANSWER]]
     fast = ["limit=2", "tracking=none", "limits.backoff_s=0"]
-    end(dkgi(*fast, replies=broken))
-    end(dkgi(*fast))
-    assert [result.outcome for result in the_cell(tmp_path).results()] == ["failed_infra"] * 2
-    end(dkgi(*fast, "retry=infra"))
+    for _ in range(2):
+        end(dkgi(*fast, attempts=attempts))
+        assert [result.outcome for result in the_cell(tmp_path).results()] == ["failed_infra"] * 2
+    end(dkgi(*fast, "retry=infra", attempts=attempts))
     results = list(the_cell(tmp_path).results())
     assert [(r.outcome, r.stops) for r in results] == [("scored", ("model_error",) * 3 + ("answered",))] * 2
 
@@ -151,7 +154,7 @@ def test_after_kill_9_the_same_command_finishes_and_nothing_is_lost_or_doubled(
 
 def test_ctrl_c_keeps_what_is_done_ends_all_jails_and_says_how_to_go_on(dkgi: Dkgi, tmp_path: Path, data: Path) -> None:
     slow = {"calls": [{"name": "bash", "arguments": {"command": "sleep 4321"}}]}
-    process = dkgi("limit=6", "threads=2", "tracking=none", replies=[LOOK, slow])
+    process = dkgi("limit=6", "threads=2", "tracking=none", attempts=[[LOOK, slow]])
     deadline = time.monotonic() + 60
     while not jailed("sleep 4321"):
         assert time.monotonic() < deadline
@@ -188,10 +191,10 @@ def test_a_second_process_on_a_cell_says_so_and_stops(dkgi: Dkgi, tmp_path: Path
 
 def test_a_canary_in_a_trajectory_stops_the_run_with_exit_3(dkgi: Dkgi, tmp_path: Path, data: Path) -> None:
     canary = (data / "labels" / "hpo" / "canary").read_text()
-    _, stderr = end(dkgi("limit=2", "tracking=none", replies=[{"text": canary}]), code=3)
-    assert "canary" in stderr
-    assert canary not in stderr
-    end(dkgi("limit=2", "tracking=none"), code=3)
+    for _ in range(2):
+        _, stderr = end(dkgi("limit=2", "tracking=none", attempts=[[{"text": canary}]]), code=3)
+        assert "canary" in stderr
+        assert canary not in stderr
 
 
 @pytest.mark.parametrize("variable", ["DKGI_RUNS", "DKGI_DATA"])
@@ -216,7 +219,20 @@ def test_the_subset_split_shares_results_with_the_whole_one(dkgi: Dkgi, tmp_path
 
 def test_kept_scratch_is_named_beside_the_commands(dkgi: Dkgi, tmp_path: Path) -> None:
     write = {"calls": [{"name": "bash", "arguments": {"command": "echo hello > /scratch/note"}}]}
-    end(dkgi("limit=1", "tracking=none", "keep_scratch=true", replies=[write, ANSWER]))
+    end(dkgi("limit=1", "tracking=none", "keep_scratch=true", attempts=[[write, ANSWER]]))
     (log,) = (tmp_path / "runs").glob("cells/*/queries/*/*/commands.jsonl")
     kept = Path(json.loads(log.read_text().splitlines()[-1])["kept"])
     assert (kept / "scratch" / "note").read_text() == "hello\n"
+
+
+def test_a_reply_that_no_file_can_hold_does_not_stop_a_cell_or_its_log(dkgi: Dkgi, tmp_path: Path) -> None:
+    calls = [{"name": "read", "arguments": arguments} for arguments in ('{"path": "\\ud800"}', "[" * 100_000)]
+    _, stderr = end(dkgi("limit=1", attempts=[[{"calls": calls, "text": "\ud800"}, ANSWER]]))
+    assert "MLflow" not in stderr.replace("MLflow UI", "")
+    assert [run["status"] for run in logged_runs(tmp_path)] == ["FINISHED"] * 2
+
+
+def test_a_worker_that_cannot_go_on_ends_the_run_with_its_own_message(dkgi: Dkgi, tmp_path: Path, data: Path) -> None:
+    _, stderr = end(dkgi("limit=3", "threads=3", "tracking=none", attempts=[]), code=2)
+    assert "no script for query" in stderr
+    assert leftovers(data) == []

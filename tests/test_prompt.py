@@ -51,5 +51,5 @@ def test_the_digest_covers_every_text_that_the_model_reads(tmp_path: Path) -> No
 
 
 def test_a_missing_text_is_a_setup_error_that_names_it() -> None:
-    with pytest.raises(SetupError, match=r"prompts/no_such\.md"):
+    with pytest.raises(SetupError, match=r"no_such\.md"):
         read_part("no_such.md")

@@ -4,7 +4,7 @@ import json
 import resource
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +27,7 @@ BROKEN: dict[str, Any] = {"error": {"message": "down", "kind": "server"}, "usage
 
 
 @pytest.fixture
-def cell_run(tmp_path: Path, seat: Seat) -> CellRun:
+def cell_run(tmp_path: Path, seat: Seat, cancel: Callable[[], None]) -> CellRun:
     """A cell on one shared seat; tests fill in the script."""
 
     @contextmanager
@@ -45,6 +45,7 @@ def cell_run(tmp_path: Path, seat: Seat) -> CellRun:
         answer_key="node_ids",
         prompt=lambda query: query.text,
         seat=open_seat,
+        cancel=cancel,
     )
 
 
@@ -180,19 +181,34 @@ def test_a_fault_in_a_worker_ends_the_run_loudly(cell_run: CellRun) -> None:
         list(answer_queries(replace(cell_run, prompt=fault), [(query(1), 0), (query(2), 0)], threads=2))
 
 
-def test_closing_the_iterator_stops_the_workers_and_records_no_result_for_what_was_cut_off(
+def test_closing_the_iterator_ends_commands_and_workers_and_records_no_result_for_what_was_cut_off(
     cell_run: CellRun, tmp_path: Path
 ) -> None:
-    slow = {"calls": [{"name": "bash", "arguments": {"command": "sleep 1"}}]}
+    slow = {"calls": [{"name": "bash", "arguments": {"command": "sleep 300"}}]}
     run = replace(cell_run, models=script(tmp_path, {"1": [[GOOD]], "*": [[slow, GOOD]]}))
     todo = [(query(number), 0) for number in range(1, 9)]
     with closing(answer_queries(run, todo, threads=2)) as results:
         assert next(results).number == 1
-    deadline = time.monotonic() + 20
-    while any(thread.name.startswith("agent") for thread in threading.enumerate()) and time.monotonic() < deadline:
-        time.sleep(0.05)
     assert not any(thread.name.startswith("agent") for thread in threading.enumerate())
     assert [result.number for result in cell_run.cell.results()] == [1]
+    cut_off = [step for attempt in cell_run.cell.attempts(2, 0) for step in attempt.steps]
+    assert [step.type for step in cut_off] == ["user", "tool_call"]
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        {"calls": [{"name": "read", "arguments": '{"path": "\\ud800"}'}], "text": "\ud800"},
+        {"calls": [{"name": "bash", "arguments": '{"command": "echo \\ud800"}'}]},
+        {"calls": [{"name": "bash", "arguments": "[" * 100_000}]},
+        {"text": '{"node_ids": [' + "1" * 30 + ', "\\ud800"]}'},
+    ],
+)
+def test_whatever_a_model_says_can_be_recorded(cell_run: CellRun, tmp_path: Path, reply: dict[str, Any]) -> None:
+    result = answer(cell_run, [reply, GOOD], folder=tmp_path)
+    assert result.outcome == "scored"
+    assert cell_run.cell.result(1, 0) is not None
+    assert cell_run.cell.steps(1, 0)
 
 
 def test_a_file_that_cannot_grow_is_a_fault_that_the_user_can_mend(cell_run: CellRun, tmp_path: Path) -> None:

@@ -152,3 +152,18 @@ def test_a_damaged_result_is_named_and_not_taken_for_unfinished(cell: Cell) -> N
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(SetupError, match=r"result\.json"):
         cell.result(3, 0)
+
+
+def test_a_damaged_line_in_the_middle_is_named(cell: Cell) -> None:
+    with Journal(cell, 3, 0) as journal:
+        journal.step(1, Step("user", "Which?"))
+    path = cell.query_folder(3, 0) / "steps.jsonl"
+    path.write_bytes(b"{garbage\n" + path.read_bytes())
+    with pytest.raises(SetupError, match=r"steps\.jsonl: damaged"):
+        cell.attempts(3, 0)
+
+
+def test_a_damaged_manifest_is_named(cell: Cell) -> None:
+    (cell.folder / "manifest.json").write_text("null")
+    with pytest.raises(SetupError, match=r"manifest\.json: damaged"):
+        _ = cell.manifest

@@ -147,6 +147,8 @@ def _unlink(name: str, folder: int) -> bool:
         os.unlink(name, dir_fd=folder)
     except IsADirectoryError:
         return False
+    except FileNotFoundError:
+        pass  # a thread that outlived its run was faster
     return True
 
 

@@ -29,7 +29,7 @@ from dkgi.jail.preflight import Hidden, check_sources, self_check
 from dkgi.jail.profile import Host, SandboxSpec, agent_box, config
 from dkgi.jail.scratch import unwritable
 from dkgi.process import Lifeline
-from dkgi.types import Workspace
+from dkgi.types import SetupError, Workspace
 
 _REQUEST_BYTES = 8 * 2**20
 _REQUEST_S = 10.0
@@ -64,6 +64,8 @@ class CommandServer:
         uid = workspace.scratch_dir.stat().st_uid
         if uid == 0:
             raise ValueError(f"{workspace.scratch_dir} belongs to root; make it with RunFolder.new_attempt")
+        if self._lifeline.gone:
+            raise SetupError("sandbox: the shell that ends jails with dkgi was killed; run the same command again")
         box = agent_box(self._spec, workspace)
         check_sources(box, self._hidden)
         file = self._folder / f"{secrets.token_hex(4)}.cfg"
@@ -81,7 +83,12 @@ class CommandServer:
         finally:
             self._attempts.pop(token, None)
             commands.close()
-            file.unlink()
+            file.unlink(missing_ok=True)
+
+    def cancel(self) -> None:
+        """Kill the commands of all attempts that are open; these attempts are over."""
+        for commands in list(self._attempts.values()):
+            commands.close()
 
     def close(self) -> None:
         """Kill all commands and stop serving."""
@@ -91,8 +98,7 @@ class CommandServer:
         self._listener.shutdown(socket.SHUT_RDWR)
         self._acceptor.join(timeout=_CLOSE_S)
         self._listener.close()
-        for commands in list(self._attempts.values()):
-            commands.close()
+        self.cancel()
         self._lifeline.close()
         self._places.close()
         self.socket.unlink(missing_ok=True)

@@ -6,7 +6,7 @@ replies.json, one list of attempts a query ("*": any query), each attempt a list
             {"text": "{\\"node_ids\\": [4]}"}]]}
 
 The last attempt of a list stands for all later ones. `arguments` may be a string, which is passed on as it is.
-`{"error": {"message": "...", "kind": "server", "usage": {...}}}` raises, `"sleep_s"` waits first (never past the deadline).
+`{"error": {"message": "...", "kind": "server"}, "usage": {...}}` raises, `"sleep_s"` waits first (never past the deadline).
 Not covered: replies that depend on what the tools said.
 """
 

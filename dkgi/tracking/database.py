@@ -51,6 +51,9 @@ def connect(runs_dir: Path) -> tuple[Any, str]:
         with locked(runs_dir):
             if not database.exists():
                 create(database, artifacts)
+            # SQLAlchemy would try for minutes.
+            if not os.access(database, os.R_OK | os.W_OK):
+                raise SetupError(f"{database}: not yours to read and write; mend its mode, or run with tracking=none")
             from mlflow.tracking import MlflowClient
 
             client = MlflowClient(f"sqlite:///{database}")

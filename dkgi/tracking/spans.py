@@ -113,11 +113,12 @@ def _arguments(text: str) -> dict[str, Any]:
     """The arguments of a call, each as code; what is no JSON object, as one text."""
     try:
         values = json.loads(text)
-    except ValueError:
-        values = None
-    if not isinstance(values, dict):
+        shown = {key: value if isinstance(value, str) else json.dumps(value) for key, value in values.items()}
+        json.dumps(shown, ensure_ascii=False).encode()
+    # No JSON object, nested too deeply, or half a surrogate pair that only its escaped form can hold.
+    except (ValueError, AttributeError, RecursionError):
         return {"arguments": _code(text)}
-    return {key: _code(value if isinstance(value, str) else json.dumps(value)) for key, value in values.items()}
+    return {key: _code(value) for key, value in shown.items()}
 
 
 def _span(trace: str, number: int, name: str, kind: str, began: float, ended: float) -> dict[str, Any]:

@@ -75,6 +75,7 @@ def measure(folder: Path, *, queries: int, turns: int, threads: int) -> tuple[fl
             answer_key="node_ids",
             prompt=lambda query: query.text,
             seat=seat,
+            cancel=server.cancel,
         )
         todo = [(Query(number, "q", "test", False), 0) for number in range(queries)]
         before, started = cpu_s(), time.monotonic()
