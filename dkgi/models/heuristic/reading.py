@@ -85,7 +85,8 @@ def expression(reading: Reading, schema: Schema, keys: dict[str, list[str]]) -> 
 
 
 def _set_of(unknown: int, origin: Edge | None, reading: Reading, schema: Schema, keys: dict[str, list[str]]) -> str:
-    kept, removed = [], []
+    kept: list[str] = []
+    removed: list[str] = []
     for constraint in reading.constraints:
         if constraint is origin:
             continue

@@ -13,8 +13,9 @@ Not covered: attributes, which schema.json does not list (programs.py looks at t
 import json
 import re
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from dkgi.models.heuristic.words import (
     ABSENCES,
@@ -24,16 +25,19 @@ from dkgi.models.heuristic.words import (
     OPPOSITES,
     PREPOSITIONS,
     STOP,
+    SYNONYMS,
     noun_key,
     stem,
 )
+
+T = TypeVar("T")
 
 _CHUNK = re.compile(r"[.,:;()]|\bor\b|->")
 _EXAMPLES = re.compile(r"\bsuch as [^.;]*")
 _WORD = re.compile(r"[^\W_]+")
 _ARROW = re.compile(r"([^\W_]+)(?: term| node)? -> ([^\W_]+)")
 _END = re.compile(r"([^\W_]+) \((source|target)\)")
-_HEAD_ENDS = AUXILIARIES | PREPOSITIONS | frozenset("that which who as such how its".split())
+_HEAD_ENDS = AUXILIARIES | PREPOSITIONS | frozenset(["that", "which", "who", "as", "such", "how", "its"])
 _ABSENCE_STEMS = frozenset(stem(word) for phrase in ABSENCES for word in phrase if word not in STOP)
 
 
@@ -133,10 +137,22 @@ def _nouns(types: list[dict[str, Any]], rows: list[dict[str, Any]]) -> dict[str,
         for word, side in _END.findall(row["description"]):
             if len(row[f"{side}_types"]) < 3:
                 learn(word, row[f"{side}_types"][0], 0.1)
-    return {
+    close = {
         key: {type_: cost for type_, cost in found.items() if cost <= min(found.values()) + 0.3}
         for key, found in costs.items()
     }
+    return _with_synonyms(close, noun_key)
+
+
+def _with_synonyms(found: dict[str, T], key_of: Callable[[str], str]) -> dict[str, T]:
+    """`found` with the synonyms of its words, which mean what most of the known ones mean."""
+    added: dict[str, T] = {}
+    for words in SYNONYMS:
+        keys = [key_of(word) for word in sorted(words)]
+        known = [found[key] for key in keys if key in found]
+        if known:
+            added.update((key, max(known, key=known.count)) for key in keys)
+    return added | found
 
 
 def _noun_phrase(chunk: str) -> list[str]:
@@ -160,7 +176,8 @@ def _roles(rows: list[dict[str, Any]], relations: dict[int, Relation]) -> dict[s
                 for role in tuple(found.get(stem(known), ())):
                     if role.relation == row["id"] and not found.get(stem(other)):
                         found[stem(other)].add(Role(role.relation, "source" if role.side == "target" else "target"))
-    return {key: tuple(sorted(roles, key=lambda role: (role.relation, role.side))) for key, roles in found.items()}
+    ordered = {key: tuple(sorted(roles, key=lambda role: (role.relation, role.side))) for key, roles in found.items()}
+    return _with_synonyms(ordered, stem)
 
 
 def _sides(description: str) -> dict[str, set[str]]:

@@ -80,14 +80,25 @@ ABSENCES = (("not", "to"), ("absent",), ("absence",), ("excluded",), ("ruled", "
 OPPOSITES = (("above", "below"), ("above", "under"), ("above", "beneath"), ("above", "underneath"), ("parent", "child"),
              ("broader", "narrower"), ("general", "specific"), ("broad", "narrow"), ("superclass", "subclass"),
              ("supertype", "subtype"), ("ancestor", "descendant"))  # fmt: skip
+SYNONYMS = tuple(map(_set, (
+    "disease disorder illness condition syndrome malady ailment sickness diagnosis",
+    "feature sign finding symptom manifestation characteristic trait abnormality anomaly aberration phenotype",
+    "gene locus",
+    "film movie picture",
+    "person human individual",
+    "child descendant specialization specialisation offspring subtype subclass",
+    "parent ancestor superclass generalization generalisation",
+)))  # fmt: skip
+"""Nouns that a question may use for each other; a graph knows some of them."""
 SIBLINGS = _set("sibl sister brother")
 """Stems of nouns for nodes below the same parent."""
 PLACES = _set("above below under beneath underneath")
+COMPLETING = PLACES | _set("of as with to")
 LOOSE_ROLES = _set("kind form type sort")
 """Nouns that name a place in a hierarchy only when "of" follows them."""
 
 _TOKEN = re.compile(r"n't\b|[^\W_]+?(?=n't\b)|[^\W_]+|[^\w\s]")
-_IRREGULAR = {"children": "child", "criteria": "criterion", "people": "person", "men": "man", "women": "woman"}
+_IRREGULAR = {"children": "child", "criteria": "criterion", "loci": "locus", "diagnoses": "diagnosis", "people": "person", "men": "man", "women": "woman"}  # fmt: skip
 _SUFFIXES = ("ing", "ed", "ity", "al", "ic")
 
 
