@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dkgi.models.heuristic.nouns import Noun
 from dkgi.models.heuristic.schema import Schema
 from dkgi.models.heuristic.text import Text
-from dkgi.models.heuristic.words import ASKING, AUXILIARIES, DEFINITE, INDEFINITE, POLITE, PREPOSITIONS
+from dkgi.models.heuristic.words import ASKING, AUXILIARIES, CHAINED, DEFINITE, INDEFINITE, POLITE, PREPOSITIONS
 
 _MARKS = frozenset([".", ",", ":", ";", "?", "!", "("])
 _ENDS = frozenset([".", ":", ";", "?", "!"])
@@ -22,7 +22,13 @@ def asked_noun(text: Text, nouns: Sequence[Noun], schema: Schema) -> Noun | None
     plain = [noun for noun in nouns if text.word(noun.at) != "what"]
     found = _interrogated(text, plain) or _requested(text, plain) or _questioned(text, plain)
     what = next((noun for noun in nouns if text.word(noun.at) == "what"), None)
-    return found or what or next((noun for noun in nouns if noun.types & schema.candidates), None)
+    return found or what or _first(nouns, schema)
+
+
+def _first(nouns: Sequence[Noun], schema: Schema) -> Noun | None:
+    """The first noun that can be an answer."""
+    fitting = (noun for noun in nouns if noun.types & schema.candidates)
+    return next(fitting, None) or next((noun for noun in nouns if not noun.types), None)
 
 
 def _interrogated(text: Text, nouns: Sequence[Noun]) -> Noun | None:
@@ -61,17 +67,20 @@ def _topic(text: Text, place: int, nouns: Sequence[Noun]) -> Noun | None:
 
 
 def _requested(text: Text, nouns: Sequence[Noun]) -> Noun | None:
-    """The object of a request: "find the diseases", "I am looking for genes"."""
+    """The object of a request: "find the diseases", "I am looking for genes"; of the last one where they go on."""
+    asked = None
     for place, word in enumerate(text.words):
         start = place
         while text.word(start - 1) in POLITE:
             start -= 1
-        if word not in ASKING or text.word(place + 1) == "at" or text.word(start - 1) not in _MARKS:
+        going_on = asked is not None and word in CHAINED and text.word(start - 1) in ("and", ",", "then", ".", ";")
+        opening = asked is None and word in ASKING and text.word(place + 1) != "at" and text.word(start - 1) in _MARKS
+        if not (opening or going_on):
             continue
         noun = next((noun for noun in nouns if noun.at > place), None)
-        if noun is not None and text.gap(place, noun.at) < 1.0:
-            return noun
-    return None
+        if noun is not None and text.gap(place, noun.at) < 1.0 and (opening or noun.types):
+            asked = noun
+    return asked
 
 
 def _questioned(text: Text, nouns: Sequence[Noun]) -> Noun | None:

@@ -43,6 +43,9 @@ class Distance:
 
     def _from(self, place: int, at: int) -> float:
         far = self.text.gap(place, at)
+        if place == at + 1:
+            # "at least one Ada Lund film"
+            return 0.1
         if place > at:
             # English puts the noun first.
             return far + 0.5

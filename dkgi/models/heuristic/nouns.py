@@ -29,6 +29,7 @@ from dkgi.models.heuristic.words import (
     PREDICATING,
     PREPOSITIONS,
     PRONOUNS,
+    RECORDS,
     RELATIVES,
     SIBLINGS,
     STOP,
@@ -36,6 +37,9 @@ from dkgi.models.heuristic.words import (
     noun_key,
     stem,
 )
+
+
+RECORD_STEMS = frozenset(map(stem, RECORDS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +161,7 @@ def _before(text: Text, at: int) -> list[str]:
     start = at
     while start > 0 and at - start < 5:
         word = text.word(start - 1)
-        if not word.isalpha() or word in PREPOSITIONS or word in AUXILIARIES or word in ("and", "or", "but"):
+        if not (word.isalpha() or (word == NAME and start == at)) or word in PREPOSITIONS or word in AUXILIARIES or word in ("and", "or", "but"):
             break
         start -= 1
     return text.words[start:at]
@@ -179,13 +183,30 @@ def _is_no_unknown(text: Text, start: int, noun: Noun, schema: Schema) -> bool:
             return True
     if _is_predicate(text, start) and not noun.role and not noun.sibling:
         return True
+    if _is_of_record(text, start, noun):
+        return True
     return _introduces(text, noun, schema)
 
 
 def _is_predicate(text: Text, start: int) -> bool:
     """Whether the noun that starts at a place says what something is: "as a frequent feature", "is a subtype"."""
-    phrase = text.words[max(0, start - len(_before(text, start)) - 1) : start]
-    return any(one in PREDICATING and other in ("a", "an") for one, other in pairwise(phrase))
+    first = max(0, start - len(_before(text, start)) - 1)
+    phrase = text.words[first:start]
+    if any(one in PREDICATING and other in ("a", "an") for one, other in pairwise(phrase)):
+        return True
+    if phrase[:1] == ["as"] and phrase[1:2] and phrase[1] in DEFINITE:
+        return True
+    if phrase[:1] == ["is"] and phrase[1:2] == ["the"] and text.word(first - 1) == NAME:
+        return True
+    return phrase[:1] == ["of"] and text.word(first - 1) == "one" and text.word(first - 2) in (*PREDICATING, "not")
+
+
+def _is_of_record(text: Text, start: int, noun: Noun) -> bool:
+    """Whether a noun only says whose record something is ("its feature list"), or is such a record ("an entry for")."""
+    word, after = text.word(noun.at), text.word(noun.at + 1)
+    if stem(word) in RECORD_STEMS:
+        return after in ("for", "of", "to") or text.word(start - 1) == NAME
+    return not noun.plural and not noun.role and stem(after) in RECORD_STEMS
 
 
 def _introduces(text: Text, noun: Noun, schema: Schema) -> bool:
@@ -197,6 +218,8 @@ def _introduces(text: Text, noun: Noun, schema: Schema) -> bool:
             break
         end += 1
     name = text.names.get(end)
+    if name is not None and not noun.types and not noun.plural and stem(text.word(noun.at)) in GENERIC:
+        return end == noun.at + 1
     if name is None or text.word(noun.at) in PLACES or (noun.role and end > noun.at + 1):
         return False
     return bool(noun.types & name.nodes.keys())

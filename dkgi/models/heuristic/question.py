@@ -14,7 +14,18 @@ from dataclasses import dataclass
 from dkgi.models.heuristic.nouns import Noun, find_nouns
 from dkgi.models.heuristic.schema import Schema, terms_of
 from dkgi.models.heuristic.text import Name, Quote, Text
-from dkgi.models.heuristic.words import ABSENCES, ANY, DEGREES, NEGATIONS, NOT_NEGATIONS, SHARING, STOP, starts_with
+from dkgi.models.heuristic.words import (
+    ABSENCES,
+    ANY,
+    DEGREES,
+    EXPLICIT,
+    LINKING,
+    NEGATIONS,
+    NOT_NEGATIONS,
+    SHARING,
+    STOP,
+    starts_with,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +66,8 @@ def _modifiers(text: Text, schema: Schema) -> Iterator[Modifier]:
             yield Modifier(place + length - 1, not negatives, negatives)
         elif phrase := starts_with(text.words, place, NEGATIONS):
             length = len(phrase)
-            yield Modifier(place + length - 1, True)
+            recorded = _is_recorded(text, place) and bool(negatives)
+            yield Modifier(place + length - 1, not recorded, negatives if recorded else frozenset())
         elif text.word(place) not in STOP:
             length = 2 if text.word(place) in DEGREES else 1
             terms = terms_of(text.words[place : place + length])
@@ -63,3 +75,11 @@ def _modifiers(text: Text, schema: Schema) -> Iterator[Modifier]:
             if terms and terms[0] in schema.cues and not anyhow:
                 yield Modifier(place + length - 1, False, schema.cues[terms[0]])
         place += length
+
+
+def _is_recorded(text: Text, place: int) -> bool:
+    """Whether the negation at a place is said to be on record: "recorded as lacking", "explicitly excludes"."""
+    before = place - 1
+    while text.word(before) in LINKING:
+        before -= 1
+    return text.word(before) in EXPLICIT and text.word(place) not in ("without", "no", "other", "apart", "except")

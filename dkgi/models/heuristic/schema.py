@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 from dkgi.models.heuristic.words import (
     ABSENCES,
     AUXILIARIES,
+    CLASSES,
     DEGREES,
     GENERIC,
     OPPOSITES,
@@ -124,7 +125,7 @@ def _nouns(types: list[dict[str, Any]], rows: list[dict[str, Any]]) -> dict[str,
 
     def learn(word: str, type_: str, cost: float) -> None:
         key = noun_key(word.lower())
-        if word.lower() not in STOP and key not in GENERIC:
+        if word.lower() not in STOP and key not in GENERIC | CLASSES:
             costs[key][type_] = min(cost, costs[key].get(type_, 9.0))
 
     for row in types:

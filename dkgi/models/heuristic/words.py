@@ -48,7 +48,7 @@ GENERIC = _set("term entity node item thing entry entrie object element")
 
 ASKING = _set(
     """find list name give show identify return tell search need want looking interested get provide report determine
-    retrieve seek wanted enumerate select pick state mention"""
+    retrieve seek wanted enumerate select pick state mention collect extract compile gather look supply output fetch"""
 )
 """Verbs whose object is what the question is after."""
 
@@ -56,6 +56,12 @@ POLITE = _set("i we me to please am are would like also can you then ' m")
 """What may stand before such a verb."""
 
 ANY = _set("any whatever regardless irrespective whichever every all")
+CHAINED = _set("find identify return report retrieve give extract list name collect get output enumerate determine")
+"""Such verbs that go on with a request: "find the films, then return their makers"."""
+RECORDS = _set("list profile entry annotation record picture set spectrum catalogue level side description row")
+"""Nouns for what holds the facts about a node; the noun before one is no node: "its feature list"."""
+CLASSES = _set("clas class category label level grade rank rating")
+"""Nouns for a degree: "in the class frequent"."""
 DEGREES = _set("very extremely highly")
 """Words that make another word out of the adjective that follows."""
 
@@ -68,14 +74,27 @@ NEGATIONS = (
     ("exclude",), ("excludes",), ("omit",), ("omitting",), ("skip",), ("skipping",), ("discard",), ("discarding",),
     ("lack",), ("lacks",), ("lacking",), ("besides",), ("unless",), ("nowhere",), ("minus",), ("fail",), ("fails",),
     ("ignore",), ("ignoring",), ("drop",), ("barring",), ("save", "for"), ("remove",), ("removing",), ("avoid",),
-    ("avoids",), ("avoiding",), ("unmentioned",), ("unrecorded",), ("missing",), ("sans",), ("devoid",),
+    ("avoids",), ("avoiding",), ("unmentioned",), ("unrecorded",), ("missing",), ("sans",), ("devoid",), ("omits",),
+    ("omitted",), ("throw", "out"), ("throwing", "out"), ("filter", "out"), ("disregard",), ("disregarding",),
+    ("passed", "over"), ("disqualify",), ("disqualifies",), ("aside",), ("subtract",), ("subtracting",), ("reject",),
+    ("rejecting",), ("eliminate",), ("eliminating",), ("dismiss",), ("unlisted",), ("unaccompanied",), ("removed",),
+    ("outside",), ("but", "for"),
 )  # fmt: skip
 SEPARATING = _set("than from except excepting excluding besides skip skipping out of but not ignore ignoring discard")
 """What stands before a name that is only set apart: "other than X"."""
 SHARING = (("in", "common"), ("common", "to"))
 NOT_NEGATIONS = (("not", "only"), ("not", "just"), ("or", "not"), ("no", "matter"), ("not", "necessarily"))
-ABSENCES = (("not", "to"), ("absent",), ("absence",), ("excluded",), ("ruled", "out"), ("negative",), ("exclusion",))
+ABSENCES = (("not", "to"), ("absent",), ("absence",), ("excluded",), ("ruled", "out"), ("negative",), ("exclusion",),
+            ("negated",), ("negatively",), ("negation",), ("not", "present"), ("non", "occurrence"),
+            ("not", "occurring"))  # fmt: skip
 """Words for a recorded absence, where a graph records any; plain negations elsewhere."""
+EXPLICIT = _set(
+    """explicitly expressly specifically explicit express stated said documented noted marked flagged reported recorded
+    known declared annotated labelled labeled described"""
+)
+"""What makes a recorded absence of the negation that follows: "recorded as lacking"."""
+LINKING = _set("as to be being is that it they for which")
+"""What may stand between the two."""
 
 OPPOSITES = (("above", "below"), ("above", "under"), ("above", "beneath"), ("above", "underneath"), ("parent", "child"),
              ("broader", "narrower"), ("general", "specific"), ("broad", "narrow"), ("superclass", "subclass"),
