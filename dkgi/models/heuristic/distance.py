@@ -15,8 +15,8 @@ from dkgi.models.heuristic.nouns import Noun
 from dkgi.models.heuristic.text import Text
 from dkgi.models.heuristic.words import CONJUNCTIONS, RELATIVES
 
-_SINGULAR = frozenset(["is", "has", "does", "was"])
-_PLURAL = frozenset(["are", "have", "do", "were"])
+_SINGULAR = frozenset(["is", "has", "does", "was", "makes", "carries", "lacks", "omits", "includes", "exhibits"])
+_PLURAL = frozenset(["are", "have", "do", "were", "make", "carry", "lack", "omit", "include", "exhibit"])
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,8 @@ class Linker:
                     yield guess.and_constraints(cost, Apart(index, _of_types(name, unknown.types or types), (name.at,)))
             if not able:
                 yield from self._through_unsaid(guess, name)
-            yield guess.at_cost(0.1 if name.echo else 0.8 if repeated else 3.0 if name.exact else 1.0)
+            doubtful = 0.2 if name.single else 1.0
+            yield guess.at_cost(0.1 if name.echo else 0.8 if repeated else 3.0 if name.exact else doubtful)
 
         return step
 

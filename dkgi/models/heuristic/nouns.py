@@ -18,6 +18,7 @@ from dkgi.models.heuristic.words import (
     CONJUNCTIONS,
     COPULAS,
     DEFINITE,
+    EXCEPTING,
     GENERIC,
     INDEFINITE,
     INTRODUCING,
@@ -144,16 +145,34 @@ def _noun(text: Text, start: int, parts: list[_Part]) -> Noun:
     last = start + len(parts) - 1
     word = text.word(last)
     before = _before(text, start)
-    predicate = any(part.role or part.sibling for part in parts) and _is_predicate(text, start)
+    role = next((part.role for part in parts if part.role), None)
+    inverse = role is not None and _is_of_other_end(text, start, last)
+    if role is not None and inverse:
+        role = Role(role.relation, "source" if role.side == "target" else "target")
+    predicate = inverse or ((role or any(part.sibling for part in parts)) and _is_predicate(text, start))
+    lead = [word for word in text.words[max(0, start - len(before) - 2) : start] if word != "all"]
+    excepted = any(word in EXCEPTING for word in lead) or lead[:2] in (["apart", "from"], ["aside", "from"])
     return Noun(
         at=last,
         types=next((part.types for part in reversed(parts) if part.types), frozenset()),
-        manner="pronoun" if word in PRONOUNS or word in PLACES or predicate else _manner([*before, word]),
+        manner="pronoun" if word in PRONOUNS or word in PLACES or predicate or excepted else _manner([*before, word]),
         plural=is_plural(word) or word in PLURAL_PRONOUNS,
         owned=any(other in POSSESSIVE or other == "same" for other in before),
-        role=next((part.role for part in parts if part.role), None),
+        role=role,
         sibling=any(part.sibling for part in parts),
     )
+
+
+def _is_of_other_end(text: Text, start: int, last: int) -> bool:
+    """Whether a name plays the role of the noun: "whose parent is X", "have X as a parent", "X is the parent of"."""
+    first = start - len(_before(text, start))
+    lead, after = text.word(first - 1), text.words[last + 1 : last + 3]
+    opened = text.words[max(0, first - 8) : first]
+    if text.word(first) == "whose" and after[:1] and after[0] in AUXILIARIES | {NAME}:
+        return NAME in after
+    if lead == "as" and text.word(first - 2) == NAME:
+        return any(word in ("have", "has", "having", "with") for word in opened) and after[:1] != ["of"]
+    return lead in ("is", "as") and text.word(first - 2) == NAME and after[:1] == ["of"] and NAME not in after
 
 
 def _before(text: Text, at: int) -> list[str]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dkgi.models.heuristic.schema import Schema, terms_of
-from dkgi.models.heuristic.words import GENERIC, tokenize
+from dkgi.models.heuristic.words import CLASSES, GENERIC, stem, tokenize
 
 NAME, QUOTE = "<name>", "<quote>"
 
@@ -32,6 +32,7 @@ class Name:
     """A named node: the nodes of that name, by type.
 
     exact   the question spells it as the graph does
+    single  it is one word in lower case, which may be just a word
     echo    it is a pronoun that may stand for the name
     """
 
@@ -39,6 +40,7 @@ class Name:
     nodes: dict[str, tuple[int, ...]]
     exact: bool = True
     echo: bool = False
+    single: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,7 @@ class Text:
         for link in links:
             start, end = link["start"], link["end"]
             inside = any(start < until and since < end for since, until, _ in quoted)
-            if not inside and not _is_plain(question[start:end], schema):
+            if not inside and not _is_plain(question[start:end], schema) and not _is_degree(question, start, end):
                 found.append((start, end, link["nodes"]))
         text = Text([], {}, {})
         words = tokenize(question)
@@ -77,7 +79,8 @@ class Text:
                 text.quotes[place] = Quote(place, what)
             else:
                 exact = any(spelling == question[start:end] for *_, spelling in what)
-                text.names[place] = Name(place, _by_type(what), exact)
+                single = question[start:end].isalpha() and question[start:end].islower()
+                text.names[place] = Name(place, _by_type(what), exact, single=single)
         text.words.extend(token.word for token in words)
         far = 0.0
         for word in text.words:
@@ -110,6 +113,12 @@ def _is_plain(name: str, schema: Schema) -> bool:
     known = schema.cues.keys() | schema.nouns.keys() | schema.roles.keys() | GENERIC
     terms = terms_of([token.word for token in tokenize(name) if token.word.isalpha()])
     return not any(word.isupper() for word in name.split()) and all(term in known for term in terms)
+
+
+def _is_degree(question: str, start: int, end: int) -> bool:
+    """Whether a name is a word in lower case before "class" or the like: "the frequency label"."""
+    after = [token.word for token in tokenize(question[end:])][:1]
+    return question[start:end].islower() and any(stem(word) in CLASSES for word in after)
 
 
 def _by_type(nodes: Sequence[Sequence[Any]]) -> dict[str, tuple[int, ...]]:

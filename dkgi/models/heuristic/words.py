@@ -43,7 +43,7 @@ OTHER = _set("other others another different further remaining rest else additio
 POSSESSIVE = _set("its their his her whose")
 PLURAL_PRONOUNS = _set("them they those these ones themselves")
 PRONOUNS = _set("one them they themselves those these it ones former latter any something anything everything")
-GENERIC = _set("term entity node item thing entry entrie object element")
+GENERIC = _set("term ent node item thing entry entrie object element")
 """Stems of nouns that can stand for a node of any type."""
 
 ASKING = _set(
@@ -58,9 +58,9 @@ POLITE = _set("i we me to please am are would like also can you then ' m")
 ANY = _set("any whatever regardless irrespective whichever every all")
 CHAINED = _set("find identify return report retrieve give extract list name collect get output enumerate determine")
 """Such verbs that go on with a request: "find the films, then return their makers"."""
-RECORDS = _set("list profile entry annotation record picture set spectrum catalogue level side description row")
+RECORDS = _set("list profile entr entry annotation record picture set spectrum catalogue level side description row")
 """Nouns for what holds the facts about a node; the noun before one is no node: "its feature list"."""
-CLASSES = _set("clas class category label level grade rank rating")
+CLASSES = _set("class categor label level grad rank rating")
 """Nouns for a degree: "in the class frequent"."""
 DEGREES = _set("very extremely highly")
 """Words that make another word out of the adjective that follows."""
@@ -82,6 +82,8 @@ NEGATIONS = (
 )  # fmt: skip
 SEPARATING = _set("than from except excepting excluding besides skip skipping out of but not ignore ignoring discard")
 """What stands before a name that is only set apart: "other than X"."""
+EXCEPTING = frozenset(SEPARATING - {"of", "than", "not", "from"}) | _set("minus disregard disregarding discard exclude")
+"""What stands before a noun for those of the nodes asked for that do not count: "excluding any film"."""
 SHARING = (("in", "common"), ("common", "to"))
 NOT_NEGATIONS = (("not", "only"), ("not", "just"), ("or", "not"), ("no", "matter"), ("not", "necessarily"))
 ABSENCES = (("not", "to"), ("absent",), ("absence",), ("excluded",), ("ruled", "out"), ("negative",), ("exclusion",),
