@@ -39,8 +39,7 @@ from dkgi.models.heuristic.words import (
     stem,
 )
 
-
-RECORD_STEMS = frozenset(map(stem, RECORDS))
+_RECORD_KEYS = frozenset(map(noun_key, RECORDS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +179,12 @@ def _before(text: Text, at: int) -> list[str]:
     start = at
     while start > 0 and at - start < 5:
         word = text.word(start - 1)
-        if not (word.isalpha() or (word == NAME and start == at)) or word in PREPOSITIONS or word in AUXILIARIES or word in ("and", "or", "but"):
+        if (
+            not (word.isalpha() or (word == NAME and start == at))
+            or word in PREPOSITIONS
+            or word in AUXILIARIES
+            or word in ("and", "or", "but")
+        ):
             break
         start -= 1
     return text.words[start:at]
@@ -223,9 +227,9 @@ def _is_predicate(text: Text, start: int) -> bool:
 def _is_of_record(text: Text, start: int, noun: Noun) -> bool:
     """Whether a noun only says whose record something is ("its feature list"), or is such a record ("an entry for")."""
     word, after = text.word(noun.at), text.word(noun.at + 1)
-    if stem(word) in RECORD_STEMS:
+    if noun_key(word) in _RECORD_KEYS:
         return after in ("for", "of", "to") or text.word(start - 1) == NAME
-    return not noun.plural and not noun.role and stem(after) in RECORD_STEMS
+    return not noun.plural and not noun.role and noun_key(after) in _RECORD_KEYS
 
 
 def _introduces(text: Text, noun: Noun, schema: Schema) -> bool:

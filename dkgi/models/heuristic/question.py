@@ -18,6 +18,7 @@ from dkgi.models.heuristic.words import (
     ABSENCES,
     ANY,
     DEGREES,
+    DENIALS,
     EXPLICIT,
     LINKING,
     NEGATIONS,
@@ -61,7 +62,7 @@ def _modifiers(text: Text, schema: Schema) -> Iterator[Modifier]:
         length = 1
         if phrase := starts_with(text.words, place, (*NOT_NEGATIONS, *SHARING)):
             length = len(phrase)
-        elif phrase := starts_with(text.words, place, ABSENCES):
+        elif phrase := starts_with(text.words, place, (*ABSENCES, *DENIALS)):
             length = len(phrase)
             yield Modifier(place + length - 1, not negatives, negatives)
         elif phrase := starts_with(text.words, place, NEGATIONS):

@@ -87,9 +87,10 @@ EXCEPTING = frozenset(SEPARATING - {"of", "than", "not", "from"}) | _set("minus 
 SHARING = (("in", "common"), ("common", "to"))
 NOT_NEGATIONS = (("not", "only"), ("not", "just"), ("or", "not"), ("no", "matter"), ("not", "necessarily"))
 ABSENCES = (("not", "to"), ("absent",), ("absence",), ("excluded",), ("ruled", "out"), ("negative",), ("exclusion",),
-            ("negated",), ("negatively",), ("negation",), ("not", "present"), ("non", "occurrence"),
-            ("not", "occurring"))  # fmt: skip
+            ("negated",), ("negatively",), ("negation",),)  # fmt: skip
 """Words for a recorded absence, where a graph records any; plain negations elsewhere."""
+DENIALS = (("not", "present"), ("not", "occurring"))
+"""Phrases for the same whose words mean something else elsewhere."""
 EXPLICIT = _set(
     """explicitly expressly specifically explicit express stated said documented noted marked flagged reported recorded
     known declared annotated labelled labeled described"""
