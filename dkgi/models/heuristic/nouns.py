@@ -164,10 +164,13 @@ def _noun(text: Text, start: int, parts: list[_Part]) -> Noun:
 
 def _is_of_other_end(text: Text, start: int, last: int) -> bool:
     """Whether a name plays the role of the noun: "whose parent is X", "have X as a parent", "X is the parent of"."""
-    first = start - len(_before(text, start))
+    marks = [at for at in range(max(0, start - 3), start) if text.word(at) in ("whose", "is", "as")]
+    if not marks:
+        return False
+    first = marks[-1] + 1
     lead, after = text.word(first - 1), text.words[last + 1 : last + 3]
     opened = text.words[max(0, first - 8) : first]
-    if text.word(first) == "whose" and after[:1] and after[0] in AUXILIARIES | {NAME}:
+    if lead == "whose" and after[:1] and after[0] in AUXILIARIES | {NAME}:
         return NAME in after
     if lead == "as" and text.word(first - 2) == NAME:
         return any(word in ("have", "has", "having", "with") for word in opened) and after[:1] != ["of"]
