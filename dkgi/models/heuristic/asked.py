@@ -66,7 +66,7 @@ def _requested(text: Text, nouns: Sequence[Noun]) -> Noun | None:
         start = place
         while text.word(start - 1) in POLITE:
             start -= 1
-        if word not in ASKING or text.word(place + 1) == "at" or text.word(start - 1) not in _MARKS | {"and"}:
+        if word not in ASKING or text.word(place + 1) == "at" or text.word(start - 1) not in _MARKS:
             continue
         noun = next((noun for noun in nouns if noun.at > place), None)
         if noun is not None and text.gap(place, noun.at) < 1.0:

@@ -80,7 +80,7 @@ def same_or_new(noun: Noun, asked: bool, text: Text) -> Step:
         named = noun.role is not None or noun.sibling
         if noun.types or named or noun.manner not in ("other", "pronoun"):
             unknown = Unknown(noun.types, (noun.at,), _roles(noun), noun.manner == "other", noun.sibling, noun.plural)
-            cost = 0.3 if asked else _NEW[noun.manner]
+            cost = 0.3 if asked or (noun.role and noun.manner != "pronoun") else _NEW[noun.manner]
             after = guess.and_unknown(unknown, cost if alike else 0.4 if noun.manner == "pronoun" else 0.0)
             yield replace(after, answer=len(guess.unknowns)) if asked else after
         if not noun.types and not named and (noun.manner == "other" or text.word(noun.at) in ("those", "ones", "one")):
@@ -113,8 +113,8 @@ def _same(guess: Guess, noun: Noun, index: int, asked: bool, text: Text) -> Gues
         cost -= 2.0
     if noun.manner in ("bare", "indefinite") and not asked and noun.plural != unknown.plural:
         cost += 0.5
-    if noun.owned and noun.role:
-        cost += 0.6
+    if noun.role and noun.role not in unknown.roles and noun.manner != "pronoun":
+        cost += 0.6 if noun.owned else 0.4
     merged = Unknown(
         types=unknown.types & noun.types if unknown.types and noun.types else unknown.types or noun.types,
         places=(*unknown.places, noun.at),

@@ -19,7 +19,7 @@ from dkgi.models.heuristic.question import Mention
 from dkgi.models.heuristic.reading import Apart, Edge, Says, plays
 from dkgi.models.heuristic.schema import Role, Schema
 from dkgi.models.heuristic.text import Name, Quote
-from dkgi.models.heuristic.words import DEFINITE, GENERIC, SEPARATING, stem
+from dkgi.models.heuristic.words import COMPLETING, DEFINITE, GENERIC, SEPARATING, stem
 
 Links = list[tuple[bool, frozenset[int]]]
 """Ways to link two things: whether the first is the source, and by which relations."""
@@ -51,8 +51,9 @@ class Linker:
 
         def step(guess: Guess) -> Iterator[Guess]:
             one = guess.unknowns[index]
+            joined = {c.unknown for c in guess.constraints if isinstance(c, Edge) and c.other == index}
             for place, other in enumerate(guess.unknowns):
-                if place != index:
+                if place != index and place not in joined:
                     far, later = self.distance.apart(one, other)
                     for forward, relations in self._links(one, other):
                         yield self._linked(guess, Edge(index, place, relations, forward, (later,)), far, other.types)
@@ -72,7 +73,10 @@ class Linker:
                 far += 0.4 if any(self.distance.shields(other, unknown, name.at) for other in able) else 0.0
                 for forward, relations in links[index]:
                     edge = Edge(index, self._nodes(name, relations, forward), relations, forward, (name.at,))
-                    yield self._linked(guess, edge, far, types)
+                    within = self.schema.relations[min(relations)].within
+                    yield self._linked(
+                        guess, edge, far + (0.5 if within and not self._is_joined(name.at) else 0.0), types
+                    )
                 if unknown.sibling:
                     yield from self._as_sibling(guess, index, name, far)
                 if not unknown.types or unknown.types & types:
@@ -100,7 +104,6 @@ class Linker:
         """Links "its genes" to the name before it, or to none."""
 
         def step(guess: Guess) -> Iterator[Guess]:
-            yield guess
             owned = [index for index, unknown in enumerate(guess.unknowns) if noun.at in unknown.places]
             names = [mention for mention in self.mentions if isinstance(mention, Name) and mention.at < noun.at]
             for index in owned:
@@ -110,7 +113,9 @@ class Linker:
                         edge = Edge(index, self._nodes(name, relations, forward), relations, forward, (noun.at,))
                         yield self._linked(guess, edge, 0.1, frozenset(name.nodes))
                     if links:
-                        break
+                        yield guess.at_cost(0.3)
+                        return
+            yield guess
 
         return step
 
@@ -177,6 +182,11 @@ class Linker:
         """The nodes of a name that can be at the far end of the relations."""
         ends = (self.schema.relations[r].targets if forward else self.schema.relations[r].sources for r in relations)
         return _of_types(name, frozenset[str]().union(*ends))
+
+    def _is_joined(self, at: int) -> bool:
+        """Whether a name completes the noun before it: "a parent of X", "the same parent as X", but not "as well as X"."""
+        words = [word for word in self.distance.text.words[max(0, at - 4) : at] if word not in DEFINITE]
+        return bool(words) and words[-1] in COMPLETING and words[-2:-1] not in (["well"], ["along"], ["together"])
 
     def _is_set_apart(self, at: int) -> bool:
         """Whether a name stands right after words such as "other than"."""

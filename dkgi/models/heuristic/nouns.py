@@ -9,6 +9,7 @@ Not covered: which nouns mean the same node (guess.py), which one the question i
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 from dkgi.models.heuristic.schema import Role, Schema
 from dkgi.models.heuristic.text import NAME, QUOTE, Text
@@ -139,10 +140,11 @@ def _noun(text: Text, start: int, parts: list[_Part]) -> Noun:
     last = start + len(parts) - 1
     word = text.word(last)
     before = _before(text, start)
+    predicate = any(part.role or part.sibling for part in parts) and _is_predicate(text, start)
     return Noun(
         at=last,
         types=next((part.types for part in reversed(parts) if part.types), frozenset()),
-        manner="pronoun" if word in PRONOUNS or word in PLACES else _manner([*before, word]),
+        manner="pronoun" if word in PRONOUNS or word in PLACES or predicate else _manner([*before, word]),
         plural=is_plural(word) or word in PLURAL_PRONOUNS,
         owned=any(other in POSSESSIVE or other == "same" for other in before),
         role=next((part.role for part in parts if part.role), None),
@@ -175,9 +177,15 @@ def _is_no_unknown(text: Text, start: int, noun: Noun, schema: Schema) -> bool:
         named = text.word(noun.at + 1) in (NAME, QUOTE)
         if not noun.plural or (named and text.word(start - 1) in RELATIVES):
             return True
-    if before[:1] in (["a"], ["an"]) and text.word(start - len(before) - 1) in PREDICATING:
+    if _is_predicate(text, start) and not noun.role and not noun.sibling:
         return True
     return _introduces(text, noun, schema)
+
+
+def _is_predicate(text: Text, start: int) -> bool:
+    """Whether the noun that starts at a place says what something is: "as a frequent feature", "is a subtype"."""
+    phrase = text.words[max(0, start - len(_before(text, start)) - 1) : start]
+    return any(one in PREDICATING and other in ("a", "an") for one, other in pairwise(phrase))
 
 
 def _introduces(text: Text, noun: Noun, schema: Schema) -> bool:
@@ -198,7 +206,7 @@ def completed(text: Text, nouns: list[Noun]) -> dict[int, int]:
     """Nouns by place, each with the place of the next one where that only completes it: "diseases of these genes"."""
     breaks = AUXILIARIES | RELATIVES | CONJUNCTIONS
     found = {}
-    for one, other in zip(nouns, nouns[1:], strict=False):
+    for one, other in pairwise(nouns):
         between = text.between(one.at, other.at)
         if 0 < len(between) <= 4 and all(word.isalpha() and word not in breaks for word in between):
             found[one.at] = other.at

@@ -33,7 +33,7 @@ _EXAMPLES = re.compile(r"\bsuch as [^.;]*")
 _WORD = re.compile(r"[^\W_]+")
 _ARROW = re.compile(r"([^\W_]+)(?: term| node)? -> ([^\W_]+)")
 _END = re.compile(r"([^\W_]+) \((source|target)\)")
-_HEAD_ENDS = AUXILIARIES | PREPOSITIONS | frozenset("that which who as such how its".split())
+_HEAD_ENDS = AUXILIARIES | PREPOSITIONS | frozenset(["that", "which", "who", "as", "such", "how", "its"])
 _ABSENCE_STEMS = frozenset(stem(word) for phrase in ABSENCES for word in phrase if word not in STOP)
 
 

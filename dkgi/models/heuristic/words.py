@@ -83,6 +83,7 @@ OPPOSITES = (("above", "below"), ("above", "under"), ("above", "beneath"), ("abo
 SIBLINGS = _set("sibl sister brother")
 """Stems of nouns for nodes below the same parent."""
 PLACES = _set("above below under beneath underneath")
+COMPLETING = PLACES | _set("of as with to")
 LOOSE_ROLES = _set("kind form type sort")
 """Nouns that name a place in a hierarchy only when "of" follows them."""
 
