@@ -6,7 +6,7 @@
 It reads the format and the schema, finds the names in the question, computes what each reading of the question gives,
 loosens the best readings to find what comes next, looks at the records of the answers, and answers. `play` runs it over
 a history and gives what it says next; there is no other state.
-Not covered: understanding the question (question.py, interpretation.py), the programs' text (programs.py).
+Not covered: what the question means (understanding.py), the programs' text (programs.py).
 """
 
 import json
@@ -16,11 +16,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from dkgi.models.heuristic import programs
-from dkgi.models.heuristic.evidence import Finding, findings, ranked, text_attributes
-from dkgi.models.heuristic.interpretation import readings
-from dkgi.models.heuristic.reading import Reading, expression, looser
-from dkgi.models.heuristic.schema import Schema, parse_schema
-from dkgi.models.heuristic.text import Text, quotes_in
+from dkgi.models.heuristic.evidence import Finding, findings, json_lines, ranked
+from dkgi.models.heuristic.reading import Reading, looser
+from dkgi.models.heuristic.text import quotes_in
+from dkgi.models.heuristic.understanding import Understanding, understand
 from dkgi.types import Item, Reply, ToolCall, ToolResult, UserText
 
 ANSWERS = 20
@@ -66,64 +65,43 @@ def converse(prompt: str) -> Talk:
     """One attempt, from the prompt to the JSON object that is its answer."""
     question = _question(prompt)
     texts = yield [Action("read", {"path": "DATA_FORMAT.txt"}), Action("read", {"path": "schema.json"})]
-    schema = parse_schema("\n".join(texts[-1:]))
-    found = yield from _run(programs.link(question, [(start, end) for start, end, _ in quotes_in(question)]))
-    links = [line for line in found if "nodes" in line]
-    named = [node[0] for link in links for node in link["nodes"]]
+    quoted = [(start, end) for start, end, _ in quotes_in(question)]
+    linked = yield [_program(programs.link(question, quoted))]
+    understood = understand(question, "\n".join(texts[-1:]), "\n".join(linked))
     order: list[int] = []
-    if schema is not None:
-        order = yield from _by_reading(question, links, schema, text_attributes(found, question))
+    if understood.readings:
+        order = yield from _by_reading(understood)
     if not order:
-        found = yield from _run(programs.search(question, named))
-        order = [line["id"] for line in found if "id" in line]
-    order = [*(node for node in order if node not in named), *(node for node in order if node in named)]
-    found = yield from _run(programs.check(order[: 2 * ANSWERS]))
-    refused = {line["id"] for line in found if line.get("is_candidate") is False}
+        found = yield [_program(programs.search(question, understood.named))]
+        order = [line["id"] for line in json_lines(found) if isinstance(line.get("id"), int)]
+    order.sort(key=lambda node: node in understood.named)
+    found = yield [_program(programs.check(order[: 2 * ANSWERS]))]
+    refused = [line.get("id") for line in json_lines(found) if line.get("is_candidate") is False]
     answer = [node for node in order if node not in refused][:ANSWERS]
     return json.dumps({_answer_key(prompt): answer})
 
 
-def _by_reading(
-    question: str, links: list[dict[str, Any]], schema: Schema, keys: dict[str, list[str]]
-) -> Generator[list[Action], list[str], list[int]]:
+def _by_reading(understood: Understanding) -> Generator[list[Action], list[str], list[int]]:
     """Nodes in order of support: what the readings give, then what they give when one requirement is dropped."""
-    possible = readings(Text.of(question, links, schema), schema, frozenset(keys))
-    if not possible:
-        return []
-    support = yield from _evaluate(possible, schema, keys)
-    best = sorted(support, key=lambda finding: -finding.weight)[:LOOSENED]
-    wider = [loose for finding in best for loose in looser(finding.reading)]
-    if not best:
-        wider = [loose for reading in possible for loose in looser(reading)]
+    possible = understood.readings
+    support = yield from _evaluate(possible, understood)
+    best = [finding.reading for finding in sorted(support, key=lambda finding: -finding.weight)[:LOOSENED]]
+    wider = [loose for reading in best or possible for loose in looser(reading)]
     order = ranked(support)
     if len(order) < ANSWERS and wider:
-        order += ranked((yield from _evaluate(wider, schema, keys)))
+        order += ranked((yield from _evaluate(wider, understood)))
     return list(dict.fromkeys(order))
 
 
 def _evaluate(
-    possible: list[Reading], schema: Schema, keys: dict[str, list[str]]
+    possible: Sequence[Reading], understood: Understanding
 ) -> Generator[list[Action], list[str], list[Finding]]:
-    wholes = [
-        (expression(reading, schema, keys), [expression(loose, schema, keys) for loose in looser(reading)])
-        for reading in possible
-    ]
-    found = yield from _run(programs.evaluate(wholes))
-    return findings(possible, found)
+    found = yield [_program(programs.evaluate([understood.expressions(reading) for reading in possible]))]
+    return findings(possible, json_lines(found))
 
 
-def _run(program: str) -> Generator[list[Action], list[str], list[dict[str, Any]]]:
-    """Runs a program in one turn: the JSON objects among the lines of its output; all else is left out."""
-    texts = yield [Action("bash", {"command": programs.run(program)})]
-    found = []
-    for line in "\n".join(texts).splitlines():
-        try:
-            value = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(value, dict):
-            found.append(value)
-    return found
+def _program(text: str) -> Action:
+    return Action("bash", {"command": programs.run(text)})
 
 
 def _question(prompt: str) -> str:

@@ -7,16 +7,14 @@ An output may be cut or be anything at all: what does not have the expected form
 Not covered: the programs (programs.py).
 """
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from dkgi.models.heuristic.reading import Reading
-from dkgi.models.heuristic.words import stem, tokenize
 
-LONG = 8
-"""Words that the values of an attribute have on average when it holds text."""
 FEW = 20
 """A question has about so many answers at most."""
 
@@ -55,14 +53,14 @@ def ranked(support: Sequence[Finding]) -> list[int]:
     return sorted(scores, key=lambda node: (-scores[node], node))
 
 
-def text_attributes(lines: list[dict[str, Any]], question: str) -> dict[str, list[str]]:
-    """The attribute that holds text, by type: one that the question names, or the one that most nodes have."""
-    asked = {stem(token.word) for token in tokenize(question)}
-    found: dict[str, list[str]] = {}
-    for line in lines:
-        if not isinstance(line.get("attributes"), dict):
+def json_lines(outputs: Sequence[str]) -> list[dict[str, Any]]:
+    """The JSON objects among the lines of outputs."""
+    found = []
+    for line in "\n".join(outputs).splitlines():
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError):
             continue
-        filled = {key: count for key, (count, words) in line["attributes"].items() if words >= LONG * count > 0}
-        if filled:
-            found[str(line["type"])] = [max(filled, key=lambda key: (stem(key) in asked, filled[key], key))]
+        if isinstance(value, dict):
+            found.append(value)
     return found

@@ -7,6 +7,8 @@ Standard library only; each prints JSON lines, which agent.py reads back.
 Not covered: what is asked of them (agent.py).
 """
 
+from collections.abc import Iterable, Sequence
+
 
 def run(program: str) -> str:
     """The command line for a program."""
@@ -18,16 +20,16 @@ def link(question: str, quoted: list[tuple[int, int]]) -> str:
     return f"question = {question!r}\nquoted = {quoted!r}\n{LINK}"
 
 
-def evaluate(wholes: list[tuple[str, list[str]]]) -> str:
+def evaluate(wholes: Iterable[tuple[str, Sequence[str]]]) -> str:
     """A program that prints the nodes of each expression, and how many there are under each of its looser forms."""
     return SETS + "".join(
         f"show({place}, {', '.join((whole, *looser))})\n" for place, (whole, looser) in enumerate(wholes)
     )
 
 
-def search(question: str, named: list[int]) -> str:
+def search(question: str, named: Iterable[int]) -> str:
     """A program that prints the candidates whose text has most of the question's words, or that are next to `named`."""
-    return f"question = {question!r}\nnamed = {set(map(str, named))!r}\n{SEARCH}"
+    return f"question = {question!r}\nnamed = {sorted(map(str, named))!r}\n{SEARCH}"
 
 
 def check(nodes: list[int]) -> str:

@@ -79,12 +79,12 @@ def looser(reading: Reading) -> Iterator[Reading]:
             yield replace(reading, constraints=rest)
 
 
-def expression(reading: Reading, schema: Schema, keys: dict[str, list[str]]) -> str:
-    """Python for the set of answers; `keys` are the attributes that hold text, by type."""
+def expression(reading: Reading, schema: Schema, keys: dict[str, str]) -> str:
+    """Python for the set of answers; `keys`: the attribute that holds text, by type."""
     return _set_of(reading.answer, None, reading, schema, keys)
 
 
-def _set_of(unknown: int, origin: Edge | None, reading: Reading, schema: Schema, keys: dict[str, list[str]]) -> str:
+def _set_of(unknown: int, origin: Edge | None, reading: Reading, schema: Schema, keys: dict[str, str]) -> str:
     kept: list[str] = []
     removed: list[str] = []
     for constraint in reading.constraints:
@@ -92,8 +92,9 @@ def _set_of(unknown: int, origin: Edge | None, reading: Reading, schema: Schema,
             continue
         if isinstance(constraint, Says):
             if constraint.unknown == unknown:
-                types = sorted(keys.keys() & (reading.types[unknown] or keys.keys()))
-                says = f"says({constraint.words.lower()!r}, {tuple(types)!r}, {tuple(sorted({key for t in types for key in keys[t]}))!r})"
+                types = tuple(sorted(keys.keys() & (reading.types[unknown] or keys.keys())))
+                attributes = tuple(sorted({keys[type_] for type_ in types}))
+                says = f"says({constraint.words.lower()!r}, {types!r}, {attributes!r})"
                 (removed if constraint.negative else kept).append(says)
         elif isinstance(constraint, Apart):
             if constraint.unknown == unknown:

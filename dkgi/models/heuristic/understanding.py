@@ -1,0 +1,79 @@
+"""All that is made of a question, the schema and the names that were found in the graph.
+
+>>> understood = understand(question, schema_text, link_output)
+>>> understood.readings[0].cost, understood.named
+(0.7, frozenset({17}))
+
+Not covered: what the readings give (agent.py).
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from dkgi.models.heuristic.evidence import json_lines
+from dkgi.models.heuristic.interpretation import readings
+from dkgi.models.heuristic.reading import Reading, expression, looser
+from dkgi.models.heuristic.schema import Schema, parse_schema
+from dkgi.models.heuristic.text import Text
+from dkgi.models.heuristic.words import stem, tokenize
+
+LONG = 8
+"""Words that the values of an attribute have on average when it holds text."""
+
+
+@dataclass(frozen=True)
+class Understanding:
+    """`keys`: the attribute that holds text, by type; `named`: nodes that the question names."""
+
+    schema: Schema | None
+    keys: dict[str, str]
+    named: frozenset[int]
+    readings: tuple[Reading, ...]
+
+    def expressions(self, reading: Reading) -> tuple[str, list[str]]:
+        """Python for what a reading gives, and for each of its looser forms."""
+        assert self.schema is not None
+        forms = [expression(form, self.schema, self.keys) for form in (reading, *looser(reading))]
+        return forms[0], forms[1:]
+
+
+# A conversation is played again for each reply, and this is its costly part.
+@lru_cache(maxsize=256)
+def understand(question: str, schema_text: str, link_output: str) -> Understanding:
+    """`link_output` is what the linking program printed; whatever is malformed is passed over."""
+    schema = parse_schema(schema_text)
+    lines = json_lines([link_output])
+    links = [line for line in lines if _is_link(line)]
+    keys = _text_attributes(lines, question)
+    named = frozenset(node for link in links for node, *_ in link["nodes"])
+    found = readings(Text.of(question, links, schema), schema, frozenset(keys)) if schema else []
+    return Understanding(schema, keys, named, tuple(found))
+
+
+def _is_link(line: dict[str, Any]) -> bool:
+    """Whether a line has the form that the linking program prints for a name."""
+    start, end, nodes = (line.get(key) for key in ("start", "end", "nodes"))
+    if not (isinstance(start, int) and isinstance(end, int) and 0 <= start < end and isinstance(nodes, list)):
+        return False
+    return all(isinstance(node, list) and [type(part) for part in node] == [int, str, str] for node in nodes)
+
+
+def _text_attributes(lines: list[dict[str, Any]], question: str) -> dict[str, str]:
+    """By type, the attribute of long texts that the question names, or the one that most nodes have."""
+    asked = {stem(token.word) for token in tokenize(question)}
+    found: dict[str, str] = {}
+    for line in lines:
+        if not isinstance(line.get("attributes"), dict) or not isinstance(line.get("type"), str):
+            continue
+        filled = {key: pair[0] for key, pair in line["attributes"].items() if _is_long(pair)}
+        if filled:
+            found[line["type"]] = max(filled, key=lambda key: (stem(key) in asked, filled[key], key))
+    return found
+
+
+def _is_long(pair: Any) -> bool:
+    """`pair`: how many nodes have the attribute, and how many words that makes."""
+    if not (isinstance(pair, list) and len(pair) == 2 and all(isinstance(part, int) for part in pair)):
+        return False
+    return bool(pair[1] >= LONG * pair[0] > 0)
