@@ -1,6 +1,7 @@
 """What many tests need: a small graph as plain files, and a place for an attempt on it."""
 
 import json
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,6 +17,13 @@ from dkgi.runner import Seat
 SANDBOX = SandboxSpec(
     kind="nsjail", wall_s=60, memory_mb=512, output_mb=256, file_mb=64, processes=64, commands_at_once=None
 )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def ctrl_c_works() -> None:
+    """A suite that was started in the background inherits that SIGINT is ignored; programs under test must not."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
