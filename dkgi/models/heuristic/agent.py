@@ -19,7 +19,7 @@ from dkgi.models.heuristic import programs
 from dkgi.models.heuristic.evidence import Finding, findings, json_lines, ranked
 from dkgi.models.heuristic.reading import Reading, looser
 from dkgi.models.heuristic.text import quotes_in
-from dkgi.models.heuristic.understanding import Understanding, understand
+from dkgi.models.heuristic.understanding import Understanding, strange_words, understand
 from dkgi.types import Item, Reply, ToolCall, ToolResult, UserText
 
 ANSWERS = 20
@@ -65,9 +65,10 @@ def converse(prompt: str) -> Talk:
     """One attempt, from the prompt to the JSON object that is its answer."""
     question = _question(prompt)
     texts = yield [Action("read", {"path": "DATA_FORMAT.txt"}), Action("read", {"path": "schema.json"})]
+    schema_text = "\n".join(texts[-1:])
     quoted = [(start, end) for start, end, _ in quotes_in(question)]
-    linked = yield [_program(programs.link(question, quoted))]
-    understood = understand(question, "\n".join(texts[-1:]), "\n".join(linked))
+    linked = yield [_program(programs.link(question, quoted, strange_words(question, schema_text)))]
+    understood = understand(question, schema_text, "\n".join(linked))
     order: list[int] = []
     if understood.readings:
         order = yield from _by_reading(understood)

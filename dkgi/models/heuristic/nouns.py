@@ -14,6 +14,8 @@ from itertools import pairwise
 from dkgi.models.heuristic.schema import Role, Schema
 from dkgi.models.heuristic.text import NAME, QUOTE, Text
 from dkgi.models.heuristic.words import (
+    ABOUT_RECORDS,
+    ASKING,
     AUXILIARIES,
     CONJUNCTIONS,
     COPULAS,
@@ -108,11 +110,13 @@ def _part(text: Text, place: int, schema: Schema) -> _Part | None:
         relation = schema.relations[roles[0].relation]
         return _Part(relation.sources if roles[0].side == "source" else relation.targets, roles[0])
     if noun_key(word) in schema.nouns:
-        return _Part(frozenset(schema.nouns[noun_key(word)]))
+        return _Part(schema.nouns[noun_key(word)])
     if stem(word) in GENERIC or _is_stranger(text, place):
         return _Part()
     if word in PRONOUNS or word in ("another", "others"):
         return None if _opens_noun(text, place, schema) else _Part()
+    if schema.unnamed and _is_new(text, place) and not schema.knows(word):
+        return _Part(schema.unnamed)
     return _Part() if word == "what" and (after in AUXILIARIES or after == "else") else None
 
 
@@ -121,6 +125,13 @@ def _is_stranger(text: Text, place: int) -> bool:
     word = text.word(place)
     introduced = text.word(place - 1) in INTRODUCING and text.word(place + 1) in ("has", "have", "with", "whose")
     return introduced and word.isalpha() and word not in STOP
+
+
+def _is_new(text: Text, place: int) -> bool:
+    """Whether a word stands where a noun does: "which genes", "a gene"."""
+    word, before = text.word(place), text.word(place - 1)
+    opened = before in INDEFINITE | DEFINITE | OTHER | ASKING or before in ("which", "what", "all", "of")
+    return opened and word.isalpha() and not word.endswith(("ed", "ing")) and stem(word) not in ABOUT_RECORDS
 
 
 def _opens_noun(text: Text, place: int, schema: Schema) -> bool:
@@ -240,7 +251,7 @@ def _introduces(text: Text, noun: Noun, schema: Schema) -> bool:
     end = noun.at + 1
     while end < noun.at + 5:
         key = noun_key(text.word(end))
-        if text.word(end) not in COPULAS and not (noun.types & schema.nouns.get(key, {}).keys()):
+        if text.word(end) not in COPULAS and not (noun.types & schema.nouns.get(key, frozenset())):
             break
         end += 1
     name = text.names.get(end)

@@ -15,9 +15,12 @@ def run(program: str) -> str:
     return f"python3 - <<'E'\n{program}E"
 
 
-def link(question: str, quoted: list[tuple[int, int]]) -> str:
-    """A program that prints which attributes hold how much text, and the nodes whose names stand in the question."""
-    return f"question = {question!r}\nquoted = {quoted!r}\n{LINK}"
+def link(question: str, quoted: Sequence[tuple[int, int]], strange: Sequence[str]) -> str:
+    """A program that prints the nodes whose names stand in the question, and by type of node:
+
+    which attributes hold how much text, and how often each of the `strange` words stands in a short text, as in a name.
+    """
+    return f"question = {question!r}\nquoted = {quoted!r}\nstrange = {strange!r}\n{LINK}"
 
 
 def evaluate(wholes: Iterable[tuple[str, Sequence[str]]]) -> str:
@@ -53,6 +56,7 @@ def strings(value):
         for part in value.values() if isinstance(value, dict) else value:
             yield from strings(part)
 
+STRANGE = re.compile(r"\b(" + "|".join(strange or ["$"]) + r")s?\b")
 for start, end in quoted:
     question = question[:start] + " " * (end - start) + question[end:]
 asked = [(plain(found[0]), found.start(), found.end()) for found in WORD.finditer(question)]
@@ -64,6 +68,7 @@ for first in range(len(asked)):
 starts = {word for word, _, _ in asked}
 
 found = collections.defaultdict(dict)
+seen = collections.defaultdict(collections.Counter)
 lengths = collections.defaultdict(lambda: collections.defaultdict(lambda: [0, 0]))
 for path in sorted(glob.glob("nodes/*.jsonl")):
     with open(path) as lines:
@@ -73,6 +78,8 @@ for path in sorted(glob.glob("nodes/*.jsonl")):
                     length = lengths[node["node_type"]][key]
                     length[0] += 1
                     length[1] += value.count(" ") + 1
+                    if len(value) < 100:
+                        seen[node["node_type"]].update(set(STRANGE.findall(value.lower())))
                 for text in strings(value):
                     first = WORD.search(text)
                     if first and len(text) < 200 and plain(first[0]) in starts:
@@ -82,7 +89,7 @@ for path in sorted(glob.glob("nodes/*.jsonl")):
                                 found[start, end][node["node_id"]] = [node["node_id"], node["node_type"], text]
 
 for kind, keys in sorted(lengths.items()):
-    print(json.dumps({"type": kind, "attributes": keys}))
+    print(json.dumps({"type": kind, "attributes": keys, "words": seen[kind]}, sort_keys=True))
 for start, end in sorted(found):
     if not any(s <= start and end <= e and (s, e) != (start, end) for s, e in found):
         print(json.dumps({"start": start, "end": end, "nodes": list(found[start, end].values())[:20]}))
@@ -172,7 +179,7 @@ for path in sorted(glob.glob("edges/*.tsv")):
 
 scores = {}
 for node, (words, length) in texts.items():
-    rare = sum(math.log(1 + len(texts) / seen[word]) for word in words)
+    rare = sum(math.log(1 + len(texts) / seen[word]) for word in sorted(words))
     scores[node] = rare / math.log(50 + length) + 2 * near[str(node)]
 for node in sorted(scores, key=lambda node: (-scores[node], node))[:40]:
     print(json.dumps({"id": node, "score": round(scores[node], 3)}))

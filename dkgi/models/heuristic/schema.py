@@ -33,6 +33,9 @@ from dkgi.models.heuristic.words import (
 
 T = TypeVar("T")
 
+AROUND = 1.0
+"""The cost of a word that stands before a noun: "human" in "a human gene"."""
+
 _CHUNK = re.compile(r"[.,:;()]|\bor\b|->")
 _EXAMPLES = re.compile(r"\bsuch as [^.;]*")
 _WORD = re.compile(r"[^\W_]+")
@@ -70,7 +73,8 @@ class Role:
 class Schema:
     """Types and relations, and what points to them, by stem.
 
-    nouns   type -> cost (0 for the noun itself, more for words around it)
+    nouns   types
+    unnamed candidate types for which there is no noun at all, because their name is no word
     roles   ends of relations within a type
     cues    relations that the word tells apart from others between the same types
     """
@@ -78,9 +82,15 @@ class Schema:
     types: frozenset[str]
     candidates: frozenset[str]
     relations: dict[int, Relation]
-    nouns: dict[str, dict[str, float]]
+    nouns: dict[str, frozenset[str]]
+    unnamed: frozenset[str]
     roles: dict[str, tuple[Role, ...]]
     cues: dict[str, frozenset[int]]
+
+    def knows(self, word: str) -> bool:
+        """Whether a word means something here or in any question."""
+        keys = {noun_key(word), stem(word)}
+        return word in STOP or bool(keys & (self.nouns.keys() | self.roles.keys() | self.cues.keys() | GENERIC))
 
     def between(self, ones: frozenset[str], others: frozenset[str]) -> list[tuple[bool, frozenset[int]]]:
         """Relations between nodes of two sets of types, by whether `ones` are the source; alike ones together."""
@@ -101,12 +111,16 @@ def parse_schema(text: str) -> Schema | None:
         data = json.loads(text[start:])
         types, rows = data["node_types"], data["relation_types"]
         names = frozenset(str(row["name"]) for row in types)
+        candidates = frozenset(str(row["name"]) for row in types if row["candidates"]) or names
+        costs = _noun_costs(types, rows)
         relations = {row["id"]: _relation(row) for row in rows}
         return Schema(
             types=names,
-            candidates=frozenset(str(row["name"]) for row in types if row["candidates"]) or names,
+            candidates=candidates,
             relations=relations,
-            nouns=_nouns(types, rows),
+            nouns=_with_synonyms({word: _cheapest(by_type) for word, by_type in costs.items()}, noun_key),
+            unnamed=candidates
+            - {type_ for by_type in costs.values() for type_, cost in by_type.items() if cost < AROUND},
             roles=_roles(rows, relations),
             cues=_cues(rows, relations),
         )
@@ -120,29 +134,26 @@ def _relation(row: dict[str, Any]) -> Relation:
     return Relation(row["id"], row["file"], frozenset(row["source_types"]), frozenset(row["target_types"]), negative)
 
 
-def _nouns(types: list[dict[str, Any]], rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
+def _noun_costs(types: list[dict[str, Any]], rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
+    """What it costs to take a word for a type: nothing for what its description calls it first, most for words around."""
     costs: dict[str, dict[str, float]] = defaultdict(dict)
 
     def learn(word: str, type_: str, cost: float) -> None:
         key = noun_key(word.lower())
-        if word.lower() not in STOP and key not in GENERIC | CLASSES:
-            costs[key][type_] = min(cost, costs[key].get(type_, 9.0))
+        if word.isalpha() and word.lower() not in STOP and key not in GENERIC | CLASSES:
+            costs[key][type_] = min(cost, costs[key].get(type_, cost))
 
     for row in types:
         for place, chunk in enumerate(_CHUNK.split(_EXAMPLES.sub("", row["description"]))):
-            for word in _noun_phrase(chunk)[-1:]:
-                learn(word, row["name"], 0.05 * place)
+            for before, word in enumerate(reversed(_noun_phrase(chunk))):
+                learn(word, row["name"], 0.05 * place + (AROUND if before else 0.0))
         for word in _WORD.findall(row["name"].replace("_", " "))[-1:]:
             learn(word, row["name"], -0.2)
     for row in rows:
         for word, side in _END.findall(row["description"]):
             if len(row[f"{side}_types"]) < 3:
                 learn(word, row[f"{side}_types"][0], 0.1)
-    close = {
-        key: {type_: cost for type_, cost in found.items() if cost <= min(found.values()) + 0.3}
-        for key, found in costs.items()
-    }
-    return _with_synonyms(close, noun_key)
+    return costs
 
 
 def _with_synonyms(found: dict[str, T], key_of: Callable[[str], str]) -> dict[str, T]:
@@ -154,6 +165,10 @@ def _with_synonyms(found: dict[str, T], key_of: Callable[[str], str]) -> dict[st
         if known:
             added.update((key, max(known, key=known.count)) for key in keys)
     return added | found
+
+
+def _cheapest(costs: dict[str, float]) -> frozenset[str]:
+    return frozenset(type_ for type_, cost in costs.items() if cost <= min(costs.values()) + 0.3)
 
 
 def _noun_phrase(chunk: str) -> list[str]:

@@ -7,7 +7,7 @@
 Not covered: what the readings give (agent.py).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -16,10 +16,13 @@ from dkgi.models.heuristic.interpretation import readings
 from dkgi.models.heuristic.reading import Reading, expression, looser
 from dkgi.models.heuristic.schema import Schema, parse_schema
 from dkgi.models.heuristic.text import Text
-from dkgi.models.heuristic.words import stem, tokenize
+from dkgi.models.heuristic.words import is_plural, noun_key, stem, tokenize
 
 LONG = 8
 """Words that the values of an attribute have on average when it holds text."""
+
+COMMON = 100
+"""Names of a type in which a word stands when it is a noun for the type."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,14 @@ class Understanding:
         return forms[0], forms[1:]
 
 
+def strange_words(question: str, schema_text: str) -> list[str]:
+    """Words of the question that the schema does not explain, without a plural's end."""
+    schema = parse_schema(schema_text)
+    words = [token.word for token in tokenize(question) if len(token.word) > 3 and token.word.isalpha()]
+    plain = [word[:-1] if is_plural(word) else word for word in words if not word.endswith(("ed", "ing"))]
+    return sorted({word for word in plain if not schema.knows(word)}) if schema else []
+
+
 # A conversation is played again for each reply, and this is its costly part.
 @lru_cache(maxsize=256)
 def understand(question: str, schema_text: str, link_output: str) -> Understanding:
@@ -47,8 +58,27 @@ def understand(question: str, schema_text: str, link_output: str) -> Understandi
     links = [line for line in lines if _is_link(line)]
     keys = _text_attributes(lines, question)
     named = frozenset(node for link in links for node, *_ in link["nodes"])
-    found = readings(Text.of(question, links, schema), schema, frozenset(keys)) if schema else []
+    found: list[Reading] = []
+    if schema:
+        learned = replace(schema, nouns={**_nouns_in_names(lines), **schema.nouns})
+        found = readings(Text.of(question, links, schema), learned, frozenset(keys))
     return Understanding(schema, keys, named, tuple(found))
+
+
+def _nouns_in_names(lines: list[dict[str, Any]]) -> dict[str, frozenset[str]]:
+    """Words by the one type in whose names they stand: "disease" where hundreds of its names have it, others hardly."""
+    counts: dict[str, dict[str, int]] = {}
+    for line in lines:
+        words = line.get("words")
+        for word, count in words.items() if isinstance(words, dict) else ():
+            if isinstance(count, int):
+                counts.setdefault(noun_key(word), {})[str(line.get("type"))] = count
+    found = {}
+    for word, by_type in counts.items():
+        best, *rest = sorted(by_type, key=lambda type_: (-by_type[type_], type_))
+        if by_type[best] >= COMMON and all(by_type[type_] * 5 <= by_type[best] for type_ in rest):
+            found[word] = frozenset((best,))
+    return found
 
 
 def _is_link(line: dict[str, Any]) -> bool:
@@ -73,7 +103,9 @@ def _text_attributes(lines: list[dict[str, Any]], question: str) -> dict[str, st
 
 
 def _is_long(pair: Any) -> bool:
-    """`pair`: how many nodes have the attribute, and how many words that makes."""
-    if not (isinstance(pair, list) and len(pair) == 2 and all(isinstance(part, int) for part in pair)):
-        return False
-    return bool(pair[1] >= LONG * pair[0] > 0)
+    return _is_pair(pair) and bool(pair[1] >= LONG * pair[0] > 0)
+
+
+def _is_pair(pair: Any) -> bool:
+    """How many nodes have an attribute, and how many words that makes."""
+    return isinstance(pair, list) and len(pair) == 2 and all(isinstance(part, int) for part in pair)

@@ -46,6 +46,9 @@ PRONOUNS = _set("one them they themselves those these it ones former latter any 
 GENERIC = _set("term ent node item thing entry entrie object element")
 """Stems of nouns that can stand for a node of any type."""
 
+ABOUT_RECORDS = _set("definition description text record word phrase mention list hierarch number referenc count")
+"""Stems of nouns that speak of what is written about nodes."""
+
 ASKING = _set(
     """find list name give show identify return tell search need want looking interested get provide report determine
     retrieve seek wanted enumerate select pick state mention collect extract compile gather look supply output fetch"""
