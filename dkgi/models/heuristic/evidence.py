@@ -38,7 +38,7 @@ def findings(possible: Sequence[Reading], lines: list[dict[str, Any]]) -> list[F
             continue
         if not (isinstance(size, int) and isinstance(sizes, list)):
             continue
-        needed = sum(other != size for other in sizes) / max(1, len(sizes))
+        needed = sum(other != size for other in sizes) / len(sizes) if len(sizes) > 1 else 1.0
         weight = math.exp(cheapest - possible[place].cost) * (0.1 + 0.9 * needed**2) * min(1.0, FEW / max(size, 1))
         found.append(Finding(possible[place], weight, tuple(ids)))
     return found

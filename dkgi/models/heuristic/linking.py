@@ -73,10 +73,9 @@ class Linker:
                 far += 0.4 if any(self.distance.shields(other, unknown, name.at) for other in able) else 0.0
                 for forward, relations in links[index]:
                     edge = Edge(index, self._nodes(name, relations, forward), relations, forward, (name.at,))
-                    within = self.schema.relations[min(relations)].within
-                    yield self._linked(
-                        guess, edge, far + (0.5 if within and not self._is_joined(name.at) else 0.0), types
-                    )
+                    loose = self.schema.relations[min(relations)].within and not self._is_joined(name.at)
+                    odd = loose or (unknown.sibling and not unknown.types)
+                    yield self._linked(guess, edge, far + (0.5 if odd else 0.0), types)
                 if unknown.sibling:
                     yield from self._as_sibling(guess, index, name, far)
                 if not unknown.types or unknown.types & types:

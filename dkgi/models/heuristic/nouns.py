@@ -220,7 +220,7 @@ def _is_no_unknown(text: Text, start: int, noun: Noun, schema: Schema) -> bool:
             return True
     if _is_predicate(text, start) and not noun.role and not noun.sibling:
         return True
-    if _is_of_record(text, start, noun):
+    if _is_of_record(text, start, noun, schema):
         return True
     return _introduces(text, noun, schema)
 
@@ -238,10 +238,12 @@ def _is_predicate(text: Text, start: int) -> bool:
     return phrase[:1] == ["of"] and text.word(first - 1) == "one" and text.word(first - 2) in (*PREDICATING, "not")
 
 
-def _is_of_record(text: Text, start: int, noun: Noun) -> bool:
+def _is_of_record(text: Text, start: int, noun: Noun, schema: Schema) -> bool:
     """Whether a noun only says whose record something is ("its feature list"), or is such a record ("an entry for")."""
     word, after = text.word(noun.at), text.word(noun.at + 1)
-    if noun_key(word) in _RECORD_KEYS:
+    if noun_key(after) in schema.nouns:
+        return False
+    if noun_key(word) in _RECORD_KEYS and noun_key(word) not in schema.nouns:
         return after in ("for", "of", "to") or text.word(start - 1) == NAME
     return not noun.plural and not noun.role and noun_key(after) in _RECORD_KEYS
 

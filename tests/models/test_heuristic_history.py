@@ -1,0 +1,123 @@
+"""The rule-based agent as a function of its history: no state, no crash whatever comes back, tokens counted."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dkgi.answer import parse_answer
+from dkgi.models import open_models
+from dkgi.models.heuristic import HeuristicSpec
+from dkgi.types import Item, Reply, Tool, ToolResult, ToolSpec, Usage, UserText
+from tests.models.conftest import answer, converse, heuristic, prompt
+from tests.models.films import QUESTIONS
+
+ROOT = Path(__file__).parents[2]
+TWO_HOPS = QUESTIONS["two hops"][0]
+
+
+def test_the_same_history_gets_the_same_reply(tools: dict[str, Tool]) -> None:
+    history = converse(TWO_HOPS, tools)
+    for place, item in enumerate(history):
+        if isinstance(item, Reply):
+            assert heuristic().reply(history[:place], [tool.spec for tool in tools.values()]) == item
+
+
+def test_conversations_do_not_disturb_each_other(tools: dict[str, Tool]) -> None:
+    model = heuristic()
+    one, other = (converse(QUESTIONS[shown][0], tools) for shown in ("denial", "text"))
+    specs = [tool.spec for tool in tools.values()]
+    for place in range(max(len(one), len(other))):
+        for history in (one, other):
+            if place < len(history) and isinstance(history[place], Reply):
+                assert model.reply(history[:place], specs) == history[place]
+
+
+def test_replies_do_not_depend_on_the_seed_of_hashes(tools: dict[str, Tool]) -> None:
+    history = converse(QUESTIONS["text and names"][0], tools)
+    results = [[item.text for item in history if isinstance(item, ToolResult)][:3], history[0]]
+    program = (
+        "import sys\nfrom dkgi.models.heuristic.agent import play\nfrom dkgi.types import *\n"
+        f"texts = {results[0]!r}\n"
+        f"history = [UserText({prompt(QUESTIONS['text and names'][0])!r}), Reply(), ToolResult('a', 'read', texts[0]),"
+        " ToolResult('b', 'read', texts[1]), Reply(), ToolResult('c', 'bash', texts[2])]\n"
+        "print(play(history))\n"
+    )
+    said = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2", "3", "4")
+    }
+    assert len(said) == 1
+    assert "show(0" in said.pop()
+
+
+GARBAGE = {
+    "nothing": "",
+    "an error": "bash: python3: command not found\n[exit code 127]",
+    "a cut": '{"reading": 0, "size": 3, "ids": [1, 2\n[... harness output limit: 9000 of 40000 bytes ...]\n7, 8]}',
+    "other JSON": '[1]\n7\nnull\n{}\n{"nodes": 3}\n{"id": "x"}\n{"reading": [], "size": {}, "ids": 4, "looser": 0}',
+    "wrong links": '{"start": 9, "end": 3, "nodes": [[1]]}\n{"start": 0, "end": 5, "nodes": [[1, 2, 3], null]}',
+    "wrong counts": '{"type": [], "attributes": {"a": [1]}, "words": {"film": "x"}}\n{"type": "film", "attributes": 3}',
+    "half a schema": '{"node_types": [{"name": "film"}], "relation_types": []}',
+    "deep JSON": "[" * 100_000,
+    "200,000 lines": '{"id": 4, "score": 1, "is_candidate": true}\n' * 200_000,
+    "no text": "\x00\ud800\uffff",
+}
+
+
+@pytest.mark.parametrize("kind", GARBAGE)
+@pytest.mark.parametrize("good", [0, 2, 3, 4])
+def test_garbage_from_the_tools_ends_in_a_valid_answer(kind: str, good: int, tools: dict[str, Tool]) -> None:
+    """After `good` true results all the others are garbage."""
+    true = [item for item in converse(TWO_HOPS, tools) if isinstance(item, ToolResult)][:good]
+    history: list[Item] = [UserText(prompt(TWO_HOPS))]
+    for _ in range(10):
+        reply = heuristic().reply(history, [])
+        history.append(reply)
+        if not reply.calls:
+            break
+        for call in reply.calls:
+            text = true.pop(0).text if true else GARBAGE[kind]
+            history.append(ToolResult(call.id, call.name, text, is_error=not true))
+    assert not reply.calls
+    parse_answer(reply.text, key="node_ids")
+
+
+@pytest.mark.parametrize(
+    "question", ["hello", "", "?", "Which?", "E", "'''\n\\", 'The "words" of "', "not " * 200, "Wie heißt der Film?"]
+)
+def test_a_question_that_means_nothing_here_gets_a_valid_answer(question: str, tools: dict[str, Tool]) -> None:
+    parse_answer(answer(question, tools), key="node_ids")
+
+
+def test_a_history_without_results_for_calls_goes_on() -> None:
+    history: list[Item] = [UserText(prompt(TWO_HOPS)), Reply(), Reply(), Reply(), Reply()]
+    parse_answer(heuristic().reply(history, []).text or '{"node_ids": []}', key="node_ids")
+
+
+def test_four_characters_are_a_token_and_what_was_sent_before_is_cached() -> None:
+    spec = ToolSpec("bash", "x" * 96, {})
+    offered = (len("bash") + 96 + len("{}")) // 4
+    history: list[Item] = [UserText("u" * 398)]
+    one = heuristic().reply(history, [spec])
+    said = sum(len(call.name) + len(call.arguments) for call in one.calls)
+    assert one.usage == Usage(input_fresh=500 // 4, output=said // 4, requests=1)
+    assert offered == 25
+    history += [one, ToolResult("a", "read", "r" * 100), ToolResult("b", "read", "")]
+    two = heuristic().reply(history, [spec])
+    assert two.usage.cache_read == 500 // 4
+    assert two.usage.input_tokens == (500 + said + 100 + 2 * len("read")) // 4
+
+
+def test_the_configured_kind_opens_it() -> None:
+    model = open_models(HeuristicSpec("heuristic", "heuristic", None)).model(3, 2, 0.0)
+    assert model.reply([UserText(prompt("hello"))], []).calls
