@@ -37,7 +37,9 @@ RELATION_TYPES = (
         ["person"],
         ["film"],
     ),
-    RelationType("made_by", "The person (source) directed the film (target), is its director.", ["person"], ["film"]),
+    RelationType(
+        "made_by", "The filmmaker (source) directed the film (target), is its director.", ["person"], ["film"]
+    ),
     RelationType("shown", "The film (source) was shown, screened at the festival (target).", ["film"], ["festival"]),
 )
 NODES = [
@@ -81,6 +83,11 @@ QUESTIONS: dict[str, tuple[str, set[int]]] = {
     "text and denial": ('Which films mention "storm" but not "lighthouse" in their plot?', {4}),
     "text one hop away": ('Which people directed a movie whose plot says "orchard"?', {9}),
     "text and names": ('Of the films shown at Ulm Film Days, which mention "storm" and have Bo Renner as a star?', {4}),
+    "noun of a relation's end": ("Which filmmakers directed The Quiet Orchard?", {9}),
+    "question about some of them": (
+        "Consider the films that Dario Vint directed. Which of the main actors star in them?",
+        {6, 8},
+    ),
     "another": ("Which other films have the same director as The Long Boat?", {3}),
 }
 """What a question shows -> the question, and its right answers."""

@@ -65,7 +65,7 @@ GARBAGE = {
     "an error": "bash: python3: command not found\n[exit code 127]",
     "a cut": '{"reading": 0, "size": 3, "ids": [1, 2\n[... harness output limit: 9000 of 40000 bytes ...]\n7, 8]}',
     "other JSON": '[1]\n7\nnull\n{}\n{"nodes": 3}\n{"id": "x"}\n{"reading": [], "size": {}, "ids": 4, "looser": 0}',
-    "wrong links": '{"start": 9, "end": 3, "nodes": [[1]]}\n{"start": 0, "end": 5, "nodes": [[1, 2, 3], null]}',
+    "wrong links": '{"start": 9, "end": 3, "nodes": [[1]]}\n{"start": 0, "end": 5, "nodes": [null, [1, 2, 3]]}',
     "wrong counts": '{"type": [], "attributes": {"a": [1]}, "words": {"film": "x"}}\n{"type": "film", "attributes": 3}',
     "half a schema": '{"node_types": [{"name": "film"}], "relation_types": []}',
     "deep JSON": "[" * 100_000,
@@ -90,6 +90,16 @@ def test_garbage_from_the_tools_ends_in_a_valid_answer(kind: str, good: int, too
             history.append(ToolResult(call.id, call.name, text, is_error=not true))
     assert not reply.calls
     parse_answer(reply.text, key="node_ids")
+
+
+def test_a_node_whose_record_says_that_it_is_no_candidate_is_left_out(tools: dict[str, Tool]) -> None:
+    history = converse(TWO_HOPS, tools)[:-1]
+    last = history[-1]
+    assert isinstance(last, ToolResult)
+    history[-1] = ToolResult(last.call_id, last.name, '{"id": 6, "type": "person", "is_candidate": false}')
+    ids = parse_answer(heuristic().reply(history, []).text, key="node_ids").entries
+    assert ids[0] == 8
+    assert 6 not in ids
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,8 @@ def test_the_key_of_the_answer_is_the_one_that_the_prompt_shows(tools: dict[str,
 
 
 def test_named_nodes_come_after_all_others(tools: dict[str, Tool]) -> None:
-    ids = json.loads(answer("Which films have the same director as The Long Boat?", tools))["node_ids"]
-    assert ids[0] == 3
-    assert 0 not in ids[:-1]
+    ids = json.loads(answer("Which films were shown at Ulm Film Days, where Harbour Lights was shown?", tools))[
+        "node_ids"
+    ]
+    assert ids[0] in (0, 4, 5)
+    assert 1 not in ids[:-1]
