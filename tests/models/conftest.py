@@ -12,7 +12,7 @@ import pytest
 from dkgi.models.heuristic import Heuristic, HeuristicSpec
 from dkgi.tools import make_tools, run_call
 from dkgi.types import CommandResult, Item, Model, Reply, Tool, ToolResult, UserText
-from tests.models.films import write_films
+from tests.models.films import QUESTIONS, write_films
 
 ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
 
@@ -77,3 +77,9 @@ def answer(question: str, tools: dict[str, Tool]) -> str:
     last = converse(question, tools)[-1]
     assert isinstance(last, Reply)
     return last.text
+
+
+@pytest.fixture(scope="session")
+def two_hops(film_export: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Item]:
+    """A whole conversation about a film's actors."""
+    return converse(QUESTIONS["two hops"][0], tools_in(film_export, tmp_path_factory.mktemp("outputs")))

@@ -18,11 +18,10 @@ ROOT = Path(__file__).parents[2]
 TWO_HOPS = QUESTIONS["two hops"][0]
 
 
-def test_the_same_history_gets_the_same_reply(tools: dict[str, Tool]) -> None:
-    history = converse(TWO_HOPS, tools)
-    for place, item in enumerate(history):
+def test_the_same_history_gets_the_same_reply(two_hops: list[Item], tools: dict[str, Tool]) -> None:
+    for place, item in enumerate(two_hops):
         if isinstance(item, Reply):
-            assert heuristic().reply(history[:place], [tool.spec for tool in tools.values()]) == item
+            assert heuristic().reply(two_hops[:place], [tool.spec for tool in tools.values()]) == item
 
 
 def test_conversations_do_not_disturb_each_other(tools: dict[str, Tool]) -> None:
@@ -76,9 +75,9 @@ GARBAGE = {
 
 @pytest.mark.parametrize("kind", GARBAGE)
 @pytest.mark.parametrize("good", [0, 2, 3, 4])
-def test_garbage_from_the_tools_ends_in_a_valid_answer(kind: str, good: int, tools: dict[str, Tool]) -> None:
+def test_garbage_from_the_tools_ends_in_a_valid_answer(kind: str, good: int, two_hops: list[Item]) -> None:
     """After `good` true results all the others are garbage."""
-    true = [item for item in converse(TWO_HOPS, tools) if isinstance(item, ToolResult)][:good]
+    true = [item for item in two_hops if isinstance(item, ToolResult)][:good]
     history: list[Item] = [UserText(prompt(TWO_HOPS))]
     for _ in range(10):
         reply = heuristic().reply(history, [])
@@ -92,8 +91,8 @@ def test_garbage_from_the_tools_ends_in_a_valid_answer(kind: str, good: int, too
     parse_answer(reply.text, key="node_ids")
 
 
-def test_a_node_whose_record_says_that_it_is_no_candidate_is_left_out(tools: dict[str, Tool]) -> None:
-    history = converse(TWO_HOPS, tools)[:-1]
+def test_a_node_whose_record_says_that_it_is_no_candidate_is_left_out(two_hops: list[Item]) -> None:
+    history = two_hops[:-1]
     last = history[-1]
     assert isinstance(last, ToolResult)
     history[-1] = ToolResult(last.call_id, last.name, '{"id": 6, "type": "person", "is_candidate": false}')

@@ -7,11 +7,9 @@ import pytest
 
 from dkgi.answer import parse_answer
 from dkgi.types import Item, Reply, Tool, UserText
-from tests.models.conftest import answer, converse, heuristic, prompt, tools_in
+from tests.models.conftest import answer, heuristic, prompt, tools_in
 from tests.models.films import QUESTIONS
 from tests.models.renaming import rename
-
-TWO_HOPS = QUESTIONS["two hops"][0]
 
 
 def first(found: str, count: int) -> set[int]:
@@ -37,8 +35,8 @@ def test_names_of_types_relations_and_attributes_do_not_matter(shown: str, renam
     assert first(answer(question, tools_in(renamed, tmp_path)), len(right)) == right
 
 
-def test_the_graph_is_read_through_the_tools_alone(tools: dict[str, Tool]) -> None:
-    replies = [item for item in converse(TWO_HOPS, tools) if isinstance(item, Reply)]
+def test_the_graph_is_read_through_the_tools_alone(two_hops: list[Item]) -> None:
+    replies = [item for item in two_hops if isinstance(item, Reply)]
     assert [call.name for call in replies[0].calls] == ["read", "read"]
     assert all(call.name == "bash" and "python3 - <<'E'" in call.arguments for r in replies[1:] for call in r.calls)
     assert 4 <= len(replies) <= 8
@@ -50,11 +48,9 @@ def test_an_answer_holds_candidates_only_and_no_node_twice(tools: dict[str, Tool
     assert set(ids) <= set(range(14))
 
 
-def test_the_key_of_the_answer_is_the_one_that_the_prompt_shows(tools: dict[str, Tool]) -> None:
-    history: list[Item] = [UserText(prompt(TWO_HOPS).replace("node_ids", "found"))]
-    for item in converse(TWO_HOPS, tools)[1:-1]:
-        history.append(item)
-    assert set(json.loads(heuristic().reply(history, []).text)) == {"found"}
+def test_the_key_of_the_answer_is_the_one_that_the_prompt_shows(two_hops: list[Item]) -> None:
+    asked = UserText(prompt(QUESTIONS["two hops"][0]).replace("node_ids", "found"))
+    assert set(json.loads(heuristic().reply([asked, *two_hops[1:-1]], []).text)) == {"found"}
 
 
 def test_named_nodes_come_after_all_others(tools: dict[str, Tool]) -> None:
