@@ -202,7 +202,9 @@ def cells(runs: Path) -> list[Cell]:
 
 
 def find_cells(runs: Path, prefixes: list[str]) -> list[Cell]:
-    """The cells whose ids begin with one of `prefixes`; all where none is given. Raises SetupError for an unknown one."""
+    """The cells whose ids begin with one of `prefixes`; all where none is given. Raises SetupError for an empty or unknown one."""
+    if "" in prefixes:
+        raise SetupError("CELL: an empty text names no cell; leave it out and all cells are meant")
     found = cells(runs)
     for prefix in prefixes:
         if not any(cell.id.startswith(prefix) for cell in found):

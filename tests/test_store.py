@@ -144,6 +144,8 @@ def test_cells_are_found_by_the_beginning_of_their_id(cell: Cell, tmp_path: Path
     assert find_cells(tmp_path, ["c0f"]) == [cell]
     with pytest.raises(SetupError, match="beef"):
         find_cells(tmp_path, ["beef"])
+    with pytest.raises(SetupError, match="an empty text names no cell"):
+        find_cells(tmp_path, ["c0f", ""])
 
 
 def test_a_damaged_result_is_named_and_not_taken_for_unfinished(cell: Cell) -> None:
