@@ -1,13 +1,16 @@
 """The command line: `python -m dkgi harness=native tools=full_dkgi model=heuristic limit=20`.
 
 Exit codes: 0 all queries are finished, 1 a bug or unfinished queries, 2 something the user can fix, 3 stopped for
-safety, 130 Ctrl-C.
+safety, 130 Ctrl-C, 143 SIGTERM, 129 SIGHUP.
 Not covered: the other verbs, which are modules of their own (python -m dkgi.relog, dkgi.ui).
 """
 
 import os
 import sys
+import traceback
 from typing import TYPE_CHECKING
+
+from dkgi import signals
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -16,11 +19,12 @@ if TYPE_CHECKING:
 def main() -> None:
     """Run the command line of this process."""
     try:
+        signals.watch()
         _prepare_streams()
         _run_hydra()
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         print("dkgi: stopped; the same command goes on", file=sys.stderr)
-        sys.exit(130)
+        sys.exit(signals.exit_code(stop))
 
 
 def _prepare_streams() -> None:
@@ -38,7 +42,7 @@ def _run_hydra() -> None:
     from omegaconf.errors import OmegaConfBaseException
     from yaml import YAMLError
 
-    from dkgi.console import fail
+    from dkgi.console import fail, printing
     from dkgi.keys import refuse_keys
     from dkgi.paths import data_dir, runs_dir
     from dkgi.types import SetupError
@@ -49,11 +53,15 @@ def _run_hydra() -> None:
     command = hydra.main(version_base="1.3", config_path=str(data_dir("conf")), config_name="config")
     try:
         refuse_keys(sys.argv[1:])
-        command(_run)()
+        with printing():
+            command(_run)()
     except SetupError as error:
         fail(error)
-    except (HydraException, OmegaConfBaseException, YAMLError, UnicodeDecodeError) as error:
+    except (HydraException, OmegaConfBaseException, YAMLError, UnicodeDecodeError, OSError) as error:
         fail(SetupError(_one_line(error)))
+    except ValueError as error:
+        # What Hydra says of `dataset=null` names no key.
+        fail(SetupError(f"{' '.join(sys.argv[1:])}: {_one_line(error)}"))
 
 
 def _run(config: "DictConfig") -> None:
@@ -64,9 +72,12 @@ def _run(config: "DictConfig") -> None:
 
     try:
         code = run(build(config))
-    # Here, since Hydra prints lines of its own about whatever leaves this function.
+    # Both here: what leaves this function as an exception would count as a fault of the command line.
     except SetupError as error:
         fail(error)
+    except Exception:
+        traceback.print_exc()
+        sys.exit(1)
     if code:
         sys.exit(code)
 

@@ -17,7 +17,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import orjson
 from hydra.experimental.callback import Callback
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, read_write
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -182,10 +182,14 @@ class ValidateCallback(Callback):
 
     def on_run_start(self, config: DictConfig, **_: Any) -> None:
         try:
-            build(config)
+            experiment = build(config)
             check_writable(runs_dir())
         except SetupError as error:
             fail(error)
+        if experiment.dry_run:
+            # Hydra keeps what a run was started with; here nothing is run.
+            with read_write(config.hydra):
+                config.hydra.run.dir, config.hydra.output_subdir = ".", None
 
 
 def _fault(fault: Any) -> str:

@@ -8,7 +8,10 @@ Not covered: progress (board.py) and tables (analysis/tables.py), which print th
 
 import functools
 import logging
+import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn
 
 from dkgi.types import SetupError
@@ -18,6 +21,8 @@ if TYPE_CHECKING:
 
 PIPED_WIDTH = 120
 """Columns of what goes into a pipe or a file, where no terminal says how wide it is."""
+TABLE_WIDTH = 80
+"""Columns of stdout at least: a terminal that has fewer breaks the lines itself, and no figure is cut."""
 
 
 @functools.cache
@@ -30,14 +35,35 @@ def stderr() -> "Console":
 
 @functools.cache
 def stdout() -> "Console":
-    """The console for results. Without a terminal it writes plain text, `PIPED_WIDTH` columns wide."""
+    """The console for results, at least `TABLE_WIDTH` columns wide; without a terminal plain text in `PIPED_WIDTH`."""
     from rich.console import Console
 
     # Python has no stdout object where the descriptor is closed.
     if sys.stdout is None:
         return Console(quiet=True)
-    width = None if sys.stdout.isatty() else PIPED_WIDTH
-    return Console(width=width, highlight=False, markup=False, emoji=False)
+    console = Console(highlight=False, markup=False, emoji=False)
+    console.width = max(console.width, TABLE_WIDTH) if sys.stdout.isatty() else PIPED_WIDTH
+    return console
+
+
+@contextmanager
+def printing() -> Iterator[None]:
+    """Raises SetupError where standard output cannot be written inside of it."""
+    try:
+        try:
+            yield
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()
+    except OSError as error:
+        # Hydra makes files as well, whose errors have a name, and some of its own errors count as the system's.
+        if error.errno is None or error.filename is not None:
+            raise
+        # What waits in the buffer would fail once more at the end of the process.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SetupError(
+            f"standard output cannot be written: {error.strerror}; send it elsewhere and run the same command again: nothing is lost"
+        ) from None
 
 
 def fail(error: SetupError) -> NoReturn:

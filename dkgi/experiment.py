@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dkgi import __version__, console, tracking
+from dkgi import __version__, console, signals, tracking
 from dkgi.analysis import tables
 from dkgi.analysis.summary import summarise
 from dkgi.board import Board
@@ -110,8 +110,8 @@ def _answer(experiment: Experiment, cell_run: CellRun, queries: list[Query]) -> 
         ):
             for result in results:
                 board.update(result, collector.take(result))
-    except KeyboardInterrupt:
-        code = 130
+    except KeyboardInterrupt as stop:
+        code = signals.exit_code(stop)
     except SafetyStop:
         tracker.finish({}, complete=False)
         raise
@@ -196,7 +196,8 @@ def _report_dry_run(experiment: Experiment, queries: list[Query], prompt: Any, c
     price = (
         "no price is known for this model" if each is None else f"about ${each * len(left):,.2f} (${each:.4f} a query)"
     )
-    console.stdout().print(prompt(queries[0]), soft_wrap=True)
+    with console.printing():
+        console.stdout().print(prompt(queries[0]), soft_wrap=True)
     console.stderr().print(f"cell {cell}: {len(left)} queries to answer, {price}. Nothing was run.", soft_wrap=True)
     return 0
 

@@ -184,6 +184,22 @@ def test_an_unknown_key_is_one_line_that_names_it() -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    ("argument", "named"),
+    [
+        ("dataset=null", "dataset=null"),
+        ("hydra.run.dir=/proc/x", "/proc/x"),
+        ("hydra.run.dir=/proc", "/proc/.hydra"),
+    ],
+)
+def test_what_hydra_has_no_error_for_is_one_line_that_names_it(argument: str, named: str, tmp_path: Path) -> None:
+    done = dkgi(argument, DKGI_RUNS=str(tmp_path / "runs"), DKGI_DATA=str(tmp_path / "data"))
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("dkgi: ")
+    assert named in line
+
+
 def test_help_is_one_screen_and_loads_nothing_heavy(tmp_path: Path) -> None:
     program = """
 import sys

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
@@ -25,7 +25,10 @@ def dkgi(data: Path, tmp_path: Path) -> Dkgi:
     """Starts `python -m dkgi model=scripted` with these replies, an attempt each (the last one for all later ones)."""
 
     def start(
-        *arguments: str, attempts: Sequence[Sequence[dict[str, Any]]] = ([LOOK, ANSWER],), **environment: str
+        *arguments: str,
+        attempts: Sequence[Sequence[dict[str, Any]]] = ([LOOK, ANSWER],),
+        stdout: int | IO[str] = subprocess.PIPE,
+        **environment: str,
     ) -> subprocess.Popen[str]:
         path = tmp_path / "replies.json"
         path.write_text(json.dumps({"*": attempts}))
@@ -33,7 +36,7 @@ def dkgi(data: Path, tmp_path: Path) -> Dkgi:
         folders = {"DKGI_DATA": str(data), "DKGI_RUNS": str(tmp_path / "runs")}
         return subprocess.Popen(
             command,
-            stdout=subprocess.PIPE,
+            stdout=stdout,
             stderr=subprocess.PIPE,
             text=True,
             env={**os.environ, **folders, **environment},
@@ -73,6 +76,8 @@ def test_a_cell_is_answered_scored_logged_and_not_run_again(dkgi: Dkgi, tmp_path
     scores = [json.loads(line) for line in (the_cell(tmp_path).folder / "scores.jsonl").read_text().splitlines()]
     assert sorted(score["number"] for score in scores) == [result.number for result in results]
     assert leftovers(data) == []
+    (overrides,) = (tmp_path / "runs" / "hydra").glob("*/.hydra/overrides.yaml")
+    assert "- limit=3\n" in overrides.read_text()
     runs = logged_runs(tmp_path)
     assert [run["status"] for run in runs] == ["FINISHED"] * 4
 
@@ -109,7 +114,7 @@ def test_a_dry_run_shows_a_prompt_and_a_price_and_calls_no_model(dkgi: Dkgi, tmp
     )
     assert "Question: " in stdout
     assert "10 queries to answer, about $" in stderr
-    assert not (tmp_path / "runs" / "cells").exists()
+    assert list((tmp_path / "runs").iterdir()) == []
 
 
 def test_repeats_are_independent_answers_to_the_same_query(dkgi: Dkgi, tmp_path: Path) -> None:
@@ -152,7 +157,10 @@ def test_after_kill_9_the_same_command_finishes_and_nothing_is_lost_or_doubled(
     assert leftovers(data) == []
 
 
-def test_ctrl_c_keeps_what_is_done_ends_all_jails_and_says_how_to_go_on(dkgi: Dkgi, tmp_path: Path, data: Path) -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_keeps_what_is_done_ends_all_jails_and_says_how_to_go_on(
+    number: signal.Signals, code: int, dkgi: Dkgi, tmp_path: Path, data: Path
+) -> None:
     sleep = f"sleep {100_000 + os.getpid()}"  # told apart from those of another suite on this machine
     slow = {"calls": [{"name": "bash", "arguments": {"command": sleep}}]}
     process = dkgi("limit=6", "threads=2", "tracking=none", attempts=[[LOOK, slow]])
@@ -160,8 +168,8 @@ def test_ctrl_c_keeps_what_is_done_ends_all_jails_and_says_how_to_go_on(dkgi: Dk
     while not jailed(sleep):
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    _, stderr = end(process, code=130)
+    process.send_signal(number)
+    _, stderr = end(process, code=code)
     assert "6 queries are not finished: the same command goes on with them" in stderr
     assert "Traceback" not in stderr
     assert not jailed(sleep)
@@ -196,6 +204,18 @@ def test_a_canary_in_a_trajectory_stops_the_run_with_exit_3(dkgi: Dkgi, tmp_path
         _, stderr = end(dkgi("limit=2", "tracking=none", attempts=[[{"text": canary}]]), code=3)
         assert "canary" in stderr
         assert canary not in stderr
+
+
+@pytest.mark.parametrize("arguments", [["limit=1", "tracking=none"], ["dry_run=true"], ["--help"], ["--cfg", "job"]])
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_output_that_cannot_be_written_is_named_in_one_line(
+    dkgi: Dkgi, tmp_path: Path, arguments: list[str], unbuffered: str
+) -> None:
+    with Path("/dev/full").open("w") as full:
+        _, stderr = end(dkgi(*arguments, stdout=full, PYTHONUNBUFFERED=unbuffered), code=2)
+    *progress, line = stderr.splitlines()
+    assert all(earlier.startswith("hpo · test") for earlier in progress)
+    assert line.startswith("dkgi: standard output cannot be written: No space left on device")
 
 
 @pytest.mark.parametrize("variable", ["DKGI_RUNS", "DKGI_DATA"])

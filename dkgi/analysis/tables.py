@@ -25,6 +25,7 @@ UNKNOWN = "-"
 LEGEND = "H@1, R@20, MRR in % with 95% bootstrap intervals; $ is the mean a query, tokens and seconds are medians."
 
 
+@console.printing()
 def show(cells: Mapping[str, Summary]) -> None:
     """Print the table of `cells` (label -> figures) to stdout, and under it what became of the queries."""
     out = console.stdout()
