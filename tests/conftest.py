@@ -13,6 +13,7 @@ from dkgi.jail.profile import SandboxSpec, find_host
 from dkgi.jail.scratch import RunFolder
 from dkgi.jail.server import CommandServer
 from dkgi.runner import Seat
+from dkgi.tracking import database
 
 SANDBOX = SandboxSpec(
     kind="nsjail", wall_s=60, memory_mb=512, output_mb=256, file_mb=64, processes=64, commands_at_once=None
@@ -32,6 +33,14 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("data")
     prepare(DatasetSpec(kind="hpo", name="hpo", version="4.0.0", split="test", seed=7), folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def mlflow_tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database with MLflow's tables, to be copied: making them takes seconds."""
+    path = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
+    database.create(path, path.parent.as_uri())
+    return path
 
 
 @pytest.fixture

@@ -10,16 +10,13 @@ import pytest
 
 import dkgi
 from dkgi.board import Board
-from dkgi.types import QueryResult, Score, Usage
+from dkgi.types import QueryResult, Score
+from tests.results import query_result
 
 
 def pair(number: int, hit: float = 1.0, stop: Any = "answered", cost: float | None = 0.25) -> tuple[QueryResult, Score]:
-    usage = Usage()
-    outcome: Any = "scored" if stop == "answered" else "failed_agent"
-    result = QueryResult(
-        "c0ffee", number, 0, "hpo", "test", False, "Which?", outcome, (stop,), 0, "", (), usage, usage, cost,
-        1.0, 1, 1, 0, 0.0,
-    )  # fmt: skip
+    outcome = "scored" if stop == "answered" else "failed_agent"
+    result = query_result(number, outcome=outcome, stops=(stop,), cost_usd=cost)
     return result, Score(hit, hit, hit, hit, hit, hit)
 
 

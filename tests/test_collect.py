@@ -11,7 +11,7 @@ from dkgi.collect import Collector
 from dkgi.store import Cell, Journal, open_cell
 from dkgi.tracking import NullTracker
 from dkgi.types import QueryResult, SafetyStop, Step
-from tests.test_store import result
+from tests.results import query_result as result
 
 GOLD = {3: {1, 2}, 4: {9}}
 CANARY = "canary-5b1f"

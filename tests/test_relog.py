@@ -13,24 +13,16 @@ from dkgi import relog, tracking
 from dkgi.analysis.summary import scored_results, summarise
 from dkgi.collect import Collector
 from dkgi.store import Cell, Journal, Lock, open_cell
-from dkgi.tracking import database
-from dkgi.types import Attempt, QueryResult, SetupError, Step, Usage
+from dkgi.types import Attempt, SetupError, Step, Usage
+from tests.results import query_result
 
 AXES = {name: name for name in tracking.AXES} | {"dataset": "hpo"}
 SPENT = Usage(input_fresh=1000, cache_read=500, output=50, requests=1)
 
 
-@pytest.fixture(scope="module")
-def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database with MLflow's tables, which takes seconds to make."""
-    path = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
-    database.create(path, path.parent.as_uri())
-    return path
-
-
 @pytest.fixture
-def runs(tmp_path: Path, tables: Path) -> Path:
-    (tmp_path / "mlflow.db").write_bytes(tables.read_bytes())
+def runs(tmp_path: Path, mlflow_tables: Path) -> Path:
+    (tmp_path / "mlflow.db").write_bytes(mlflow_tables.read_bytes())
     return tmp_path
 
 
@@ -47,26 +39,14 @@ def run_cell(runs: Path, cell_id: str, tracker: tracking.Tracker | None = None) 
             journal.step(1, Step("user", "Which?"))
             journal.step(1, Step("assistant", '{"node_ids": [1]}', usage=SPENT))
             journal.end(1, Attempt("answered", '{"node_ids": [1]}', SPENT, 2.0, 1, 0, 0))
-        result = QueryResult(
+        right = number < 2
+        result = query_result(
+            number,
             cell=cell_id,
-            number=number,
-            repeat=0,
-            dataset="hpo",
-            split="test",
-            in_test_subset=False,
-            query="Which?",
-            outcome="scored" if number < 2 else "failed_agent",
-            stops=("answered",) if number < 2 else ("time_limit",),
-            interrupted=0,
-            final_answer='{"node_ids": [1]}',
-            node_ids=(1,),
+            outcome="scored" if right else "failed_agent",
+            stops=("answered" if right else "time_limit",),
             usage=SPENT,
-            last_usage=SPENT,
             cost_usd=0.0013,
-            wall_s=2.0,
-            turns=1,
-            tool_calls=0,
-            tool_errors=0,
             started=1000.0 + number,
         )
         cell.write(result)

@@ -8,35 +8,11 @@ from pathlib import Path
 import pytest
 
 from dkgi.store import Cell, Journal, Lock, find_cells, open_cell
-from dkgi.types import Attempt, QueryResult, SetupError, Step, Usage
+from dkgi.types import Attempt, SetupError, Step, Usage
+from tests.results import query_result as result
 
 SPENT = Usage(input_fresh=100, output=10, requests=1)
 END = Attempt("answered", '{"node_ids": [1]}', SPENT, 1.5, 1, 0, 0)
-
-
-def result(number: int = 3, repeat: int = 0) -> QueryResult:
-    return QueryResult(
-        cell="c0ffee",
-        number=number,
-        repeat=repeat,
-        dataset="hpo",
-        split="test",
-        in_test_subset=False,
-        query="Which?",
-        outcome="scored",
-        stops=("bad_answer", "answered"),
-        interrupted=1,
-        final_answer='{"node_ids": [1, "x", null]}',
-        node_ids=(1, "x", None),
-        usage=SPENT + SPENT,
-        last_usage=SPENT,
-        cost_usd=None,
-        wall_s=3.25,
-        turns=2,
-        tool_calls=1,
-        tool_errors=0,
-        started=1.0,
-    )
 
 
 @pytest.fixture

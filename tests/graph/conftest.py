@@ -69,5 +69,5 @@ def slice_export(slice_graph: SourceGraph, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.fixture(scope="session")
-def whole_graph() -> SourceGraph:
-    return hpo.build()
+def whole_export(data: Path) -> Path:
+    return data / "graphs" / "hpo-4.0.0"

@@ -1,4 +1,4 @@
-"""A real MLflow store for each test: its tables are made once and copied, since making them takes seconds."""
+"""A real MLflow store for each test: its tables are a copy."""
 
 import json
 import shutil
@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from dkgi import tracking
-from dkgi.tracking import CellInfo, Tracker, database
+from dkgi.tracking import CellInfo, Tracker
 from dkgi.types import QueryResult, Score, Step, Usage
+from tests.results import query_result
 
 CELL = CellInfo(
     cell="5d1f0c9a7e42",
@@ -57,13 +58,8 @@ class Log:
         usage = Usage(input_fresh=1500, cache_read=900, output=70, reasoning=10, requests=2)
         fields: dict[str, Any] = {
             "cell": CELL.cell,
-            "number": number,
-            "repeat": repeat,
-            "dataset": "hpo",
-            "split": "test",
             "in_test_subset": True,
             "query": "Which genes?",
-            "outcome": "scored",
             "stops": ("time_limit", "answered"),
             "interrupted": 0,
             "final_answer": '{"node_ids": [1]}',
@@ -72,12 +68,9 @@ class Log:
             "last_usage": usage,
             "cost_usd": 0.000194,
             "wall_s": 5.25,
-            "turns": 2,
-            "tool_calls": 1,
-            "tool_errors": 0,
             "started": 100.0,
         }
-        return QueryResult(**fields | changes)
+        return query_result(number, repeat, **fields | changes)
 
     def steps(self) -> Sequence[Step]:
         return STEPS
@@ -98,20 +91,12 @@ class Log:
 
 
 @pytest.fixture(scope="session")
-def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database with MLflow's tables."""
-    path = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
-    database.create(path, path.parent.as_uri())
-    return path
-
-
-@pytest.fixture(scope="session")
-def make_log(tables: Path) -> Callable[[Path], Log]:
+def make_log(mlflow_tables: Path) -> Callable[[Path], Log]:
     """Makes a log in an empty folder."""
 
     def make(folder: Path) -> Log:
         (folder / "runs").mkdir()
-        shutil.copyfile(tables, folder / "runs" / "mlflow.db")
+        shutil.copyfile(mlflow_tables, folder / "runs" / "mlflow.db")
         steps = folder / "steps.jsonl"
         steps.write_text("".join(json.dumps({"attempt": 2, "step": asdict(step)}) + "\n" for step in STEPS))
         return Log(folder / "runs", steps)

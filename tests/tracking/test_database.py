@@ -29,8 +29,8 @@ def test_two_processes_may_open_a_fresh_store_at_once(tmp_path: Path) -> None:
     assert {path.name for path in runs.iterdir()} <= {"mlflow.db", "mlflow.db-wal", "mlflow.db-shm", ".mlflow.lock"}
 
 
-def test_what_the_environment_says_of_mlflow_changes_nothing(tmp_path: Path, tables: Path) -> None:
-    (tmp_path / "mlflow.db").write_bytes(tables.read_bytes())
+def test_what_the_environment_says_of_mlflow_changes_nothing(tmp_path: Path, mlflow_tables: Path) -> None:
+    (tmp_path / "mlflow.db").write_bytes(mlflow_tables.read_bytes())
     foreign = {"MLFLOW_RUN_ID": "f" * 32, "MLFLOW_TRACKING_URI": "http://10.0.0.1:1", "MLFLOW_EXPERIMENT_NAME": "x"}
     script = CONNECT + "; import os; print(*(name for name in os.environ if name in sys.argv[2:]))"
     command = [sys.executable, "-c", script, str(tmp_path), *foreign]
@@ -68,17 +68,17 @@ def test_a_runs_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> Non
         tracking.connect(tmp_path / "file" / "runs")
 
 
-def test_a_database_of_a_moved_folder_is_refused(tmp_path: Path, tables: Path) -> None:
+def test_a_database_of_a_moved_folder_is_refused(tmp_path: Path, mlflow_tables: Path) -> None:
     (tmp_path / "old").mkdir()
-    (tmp_path / "old" / "mlflow.db").write_bytes(tables.read_bytes())
+    (tmp_path / "old" / "mlflow.db").write_bytes(mlflow_tables.read_bytes())
     tracking.connect(tmp_path / "old")
     (tmp_path / "old").rename(tmp_path / "new")
     with pytest.raises(SetupError, match=r"was made for .*/old"):
         tracking.connect(tmp_path / "new")
 
 
-def test_the_run_table_that_the_ui_opens_is_in_the_experiment(tmp_path: Path, tables: Path) -> None:
-    (tmp_path / "mlflow.db").write_bytes(tables.read_bytes())
+def test_the_run_table_that_the_ui_opens_is_in_the_experiment(tmp_path: Path, mlflow_tables: Path) -> None:
+    (tmp_path / "mlflow.db").write_bytes(mlflow_tables.read_bytes())
     client, experiment = tracking.connect(tmp_path)
     view = json.loads(client.get_experiment(experiment).tags["mlflow.sharedViewState.dkgi"])
     assert view == json.loads(run_table.STATE)
@@ -87,10 +87,10 @@ def test_the_run_table_that_the_ui_opens_is_in_the_experiment(tmp_path: Path, ta
     assert run_table.address(5000, experiment).endswith("/experiments/1/runs?viewStateShareKey=dkgi")
 
 
-def test_a_look_without_mlflow_finds_nothing_where_there_is_no_database(tmp_path: Path, tables: Path) -> None:
+def test_a_look_without_mlflow_finds_nothing_where_there_is_no_database(tmp_path: Path, mlflow_tables: Path) -> None:
     assert logged_queries(tmp_path, "5d1f0c9a7e42") == {}
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "mlflow.db").write_bytes(b"no database")
     assert logged_queries(tmp_path, "5d1f0c9a7e42") == {}
-    (tmp_path / "mlflow.db").write_bytes(tables.read_bytes())
+    (tmp_path / "mlflow.db").write_bytes(mlflow_tables.read_bytes())
     assert logged_queries(tmp_path, "5d1f0c9a7e42") == {}

@@ -243,7 +243,7 @@ POINTS = {
 
 
 @pytest.fixture(scope="module")
-def killed(tables: Path, tmp_path_factory: pytest.TempPathFactory, make_log: Callable[[Path], Log]) -> dict[str, Log]:
+def killed(tmp_path_factory: pytest.TempPathFactory, make_log: Callable[[Path], Log]) -> dict[str, Log]:
     """Logs of processes that died at each of the points, on the way from query 1 to query 2 to query 1 tried again."""
     logs = {name: make_log(tmp_path_factory.mktemp("killed")) for name in POINTS}
     log = next(iter(logs.values()))
