@@ -62,7 +62,8 @@ def printing() -> Iterator[None]:
         # What waits in the buffer would fail once more at the end of the process.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SetupError(
-            f"standard output cannot be written: {error.strerror}; send it elsewhere and run the same command again: nothing is lost"
+            f"standard output cannot be written: {error.strerror}; "
+            "send it elsewhere and run the same command again: nothing is lost"
         ) from None
 
 

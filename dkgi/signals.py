@@ -1,4 +1,4 @@
-"""SIGTERM (`kill`, `docker stop`) and SIGHUP (a closed terminal) end a run as Ctrl-C does, with an exit code of their own.
+"""SIGTERM (`kill`, `docker stop`) and SIGHUP (a closed terminal) end a run as Ctrl-C does, with own exit codes.
 
 >>> watch()
 >>> exit_code(KeyboardInterrupt(signal.SIGTERM))

@@ -202,7 +202,7 @@ def cells(runs: Path) -> list[Cell]:
 
 
 def find_cells(runs: Path, prefixes: list[str]) -> list[Cell]:
-    """The cells whose ids begin with one of `prefixes`; all where none is given. Raises SetupError for an empty or unknown one."""
+    """The cells whose ids begin with one of `prefixes`; all where none is given. SetupError for one that none has."""
     if "" in prefixes:
         raise SetupError("CELL: an empty text names no cell; leave it out and all cells are meant")
     found = cells(runs)
