@@ -102,7 +102,7 @@ def _part(text: Text, place: int, schema: Schema) -> _Part | None:
     word, before, after = text.word(place), text.word(place - 1), text.word(place + 1)
     roles = schema.roles.get(stem(word))
     if word in PLACES:
-        placed = (before.isalpha() or before == NAME) and not before.endswith("ed") and after not in PRONOUNS
+        placed = (before.isalpha() or before == NAME) and not before.endswith("ed")
         return _Part(role=roles[0]) if roles and placed else None
     if stem(word) in SIBLINGS or (word == "level" and before == "same"):
         return _Part(sibling=True)

@@ -104,15 +104,15 @@ LINKING = _set("as to be being is that it they for which")
 
 OPPOSITES = (("above", "below"), ("above", "under"), ("above", "beneath"), ("above", "underneath"), ("parent", "child"),
              ("broader", "narrower"), ("general", "specific"), ("broad", "narrow"), ("superclass", "subclass"),
-             ("supertype", "subtype"), ("ancestor", "descendant"))  # fmt: skip
+             ("supertype", "subtype"), ("ancestor", "descendant"), ("upper", "lower"), ("higher", "lower"))  # fmt: skip
 SYNONYMS = tuple(map(_set, (
     "disease disorder illness condition syndrome malady ailment sickness diagnosis",
     "feature sign finding symptom manifestation characteristic trait abnormality anomaly aberration phenotype",
     "gene locus",
     "film movie picture",
     "person human individual",
-    "child descendant specialization specialisation offspring subtype subclass",
-    "parent ancestor superclass generalization generalisation",
+    "child descendant specialization specialisation offspring subtype subclass lower",
+    "parent ancestor superclass generalization generalisation upper",
 )))  # fmt: skip
 """Nouns that a question may use for each other; a graph knows some of them."""
 SIBLINGS = _set("sibl sister brother")
