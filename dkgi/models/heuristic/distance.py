@@ -17,8 +17,44 @@ from dkgi.models.heuristic.nouns import Noun
 from dkgi.models.heuristic.text import Text
 from dkgi.models.heuristic.words import CONJUNCTIONS, RELATIVES
 
-_SINGULAR = frozenset(["is", "has", "does", "was", "makes", "carries", "lacks", "omits", "includes", "exhibits"])
-_PLURAL = frozenset(["are", "have", "do", "were", "make", "carry", "lack", "omit", "include", "exhibit"])
+_SINGULAR = frozenset(
+    [
+        "is",
+        "has",
+        "does",
+        "was",
+        "makes",
+        "carries",
+        "lacks",
+        "omits",
+        "includes",
+        "exhibits",
+        "features",
+        "shows",
+        "lists",
+        "begins",
+        "shares",
+    ]
+)
+_PLURAL = frozenset(
+    [
+        "are",
+        "have",
+        "do",
+        "were",
+        "make",
+        "carry",
+        "lack",
+        "omit",
+        "include",
+        "exhibit",
+        "feature",
+        "show",
+        "list",
+        "begin",
+        "share",
+    ]
+)
 
 
 @dataclass(frozen=True)
@@ -36,7 +72,14 @@ class Distance:
 
     def apart(self, one: Unknown, other: Unknown) -> tuple[float, int]:
         """Between the nearest mentions of two unknowns, and the place of the later one."""
-        return min((self.text.gap(a, b), max(a, b)) for a in one.places for b in other.places)
+        return min((self._between(one, a, other, b), max(a, b)) for a in one.places for b in other.places)
+
+    def _between(self, one: Unknown, at: int, other: Unknown, place: int) -> float:
+        """A possessive is a mention of whose it is: "their genes" is near to all things that are many."""
+        owner, late = (one, place) if at < place else (other, at)
+        words = self.text.words[max(0, late - 3) : late]
+        owned = owner.plural if "their" in words else "its" in words and not owner.plural
+        return min(self.text.gap(at, place), 0.5 if owned else math.inf)
 
     def shields(self, other: Unknown, unknown: Unknown, at: int) -> bool:
         """Whether another unknown is mentioned between the last mention of this one and the place."""

@@ -80,7 +80,7 @@ def find_nouns(text: Text, schema: Schema) -> Iterator[Noun]:
         start, place = place, place + max(1, len(parts))
         if parts:
             noun = _noun(text, start, parts)
-            if not _is_no_unknown(text, start, noun, schema):
+            if not _is_no_unknown(text, start, noun, schema) and not _is_aside(text, start):
                 yield noun
 
 
@@ -167,7 +167,7 @@ def _noun(text: Text, start: int, parts: list[_Part]) -> Noun:
         types=next((part.types for part in reversed(parts) if part.types), frozenset()),
         manner="pronoun" if word in PRONOUNS or word in PLACES or predicate or excepted else _manner([*before, word]),
         plural=is_plural(word) or word in PLURAL_PRONOUNS,
-        owned=any(other in POSSESSIVE or other == "same" for other in before),
+        owned=any(other in POSSESSIVE or (other == "same" and text.word(last + 1) != "as") for other in before),
         role=role,
         sibling=any(part.sibling for part in parts),
     )
@@ -223,6 +223,20 @@ def _is_no_unknown(text: Text, start: int, noun: Noun, schema: Schema) -> bool:
     if _is_of_record(text, start, noun, schema):
         return True
     return _introduces(text, noun, schema)
+
+
+def _is_aside(text: Text, at: int) -> bool:
+    """Whether a place is in brackets, or in a clause after "i.e.", that explains without a name."""
+    opened = max((place for place in range(at) if text.word(place) == "("), default=-1)
+    closing = {")"}
+    for place in range(max(0, at - 20), at):
+        if text.words[place] == "i.e.":
+            opened, closing = place, {",", ".", "?"}
+    inside = text.words[opened + 1 : at]
+    if opened < 0 or (closing & set(inside[1:])):
+        return False
+    end = next((place for place in range(at, len(text.words)) if text.words[place] in closing), at)
+    return not {NAME, QUOTE} & set(text.words[opened:end])
 
 
 def _is_predicate(text: Text, start: int) -> bool:

@@ -58,6 +58,9 @@ ASKING = _set(
 POLITE = _set("i we me to please am are would like also can you then ' m")
 """What may stand before such a verb."""
 
+PERSONAL = _set("i we patient case child family")
+"""What marks a remark about who asks."""
+
 ANY = _set("any whatever regardless irrespective whichever every all")
 CHAINED = _set("find identify return report retrieve give extract list name collect get output enumerate determine")
 """Such verbs that go on with a request: "find the films, then return their makers"."""
@@ -81,12 +84,22 @@ NEGATIONS = (
     ("omitted",), ("throw", "out"), ("throwing", "out"), ("filter", "out"), ("disregard",), ("disregarding",),
     ("passed", "over"), ("disqualify",), ("disqualifies",), ("aside",), ("subtract",), ("subtracting",), ("reject",),
     ("rejecting",), ("eliminate",), ("eliminating",), ("dismiss",), ("unlisted",), ("unaccompanied",), ("removed",),
-    ("outside",), ("but", "for"),
+    ("outside",), ("but", "for"), ("rule", "out"), ("rules", "out"), ("strike", "out"), ("cross", "out"), ("set", "aside"),
 )  # fmt: skip
 SEPARATING = _set("than from except excepting excluding besides skip skipping out of but not ignore ignoring discard")
 """What stands before a name that is only set apart: "other than X"."""
 EXCEPTING = frozenset(SEPARATING - {"of", "than", "not", "from"}) | _set("minus disregard disregarding discard exclude")
 """What stands before a noun for those of the nodes asked for that do not count: "excluding any film"."""
+CONDITIONS = _set("if whenever should once")
+"""What opens the case in which something is refused."""
+REFUSALS = (("no", "use"), ("no", "interest"), ("not", "want"), ("not", "wanted"), ("not", "count"), ("not", "qualify"),
+            ("strike", "it", "out"), ("leave", "it", "out"), ("rule", "it", "out"), ("drop", "it"), ("discard", "it"),
+            ("it", "is", "out"), ("it", "goes"), ("has", "to", "go"), ("must", "go"), ("does", "not", "interest"), ("remove", "it"), ("exclude", "it"),
+            ("skip", "it"), ("is", "disqualified"), ("is", "excluded"), ("is", "out"), ("drops", "out"))  # fmt: skip
+"""How the refusal then goes on: "if X is on record, leave it out"."""
+REMARKS = (("some", "of", "these"), ("some", "of", "them"), ("some", "of", "those"), ("need", "not"), ("not", "need"),
+           ("not", "have", "to"), ("not", "always"), ("not", "necessarily"), ("without", "every"))  # fmt: skip
+"""What makes a statement one that asks for nothing."""
 SHARING = (("in", "common"), ("common", "to"))
 NOT_NEGATIONS = (("not", "only"), ("not", "just"), ("or", "not"), ("no", "matter"), ("not", "necessarily"))
 ABSENCES = (("not", "to"), ("absent",), ("absence",), ("excluded",), ("ruled", "out"), ("negative",), ("exclusion",),
@@ -122,7 +135,7 @@ COMPLETING = PLACES | _set("of as with to")
 LOOSE_ROLES = _set("kind form type sort")
 """Nouns that name a place in a hierarchy only when "of" follows them."""
 
-_TOKEN = re.compile(r"n't\b|[^\W_]+?(?=n't\b)|[^\W_]+|[^\w\s]")
+_TOKEN = re.compile(r"i\.e\.|n't\b|[^\W_]+?(?=n't\b)|[^\W_]+|[^\w\s]")
 _IRREGULAR = {"children": "child", "criteria": "criterion", "loci": "locus", "diagnoses": "diagnosis", "people": "person", "men": "man", "women": "woman"}  # fmt: skip
 _SUFFIXES = ("ing", "ed", "ity", "al", "ic")
 
