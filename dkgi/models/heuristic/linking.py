@@ -112,6 +112,8 @@ class Linker:
             for index in owned:
                 for name in reversed(names):
                     links = self._links(guess.unknowns[index], Unknown(frozenset(name.nodes), ()))
+                    if noun.role:
+                        links = [way for way in links if way[1] == {noun.role.relation}]
                     for forward, relations in links:
                         edge = Edge(index, self._nodes(name, relations, forward), relations, forward, (noun.at,))
                         yield self._linked(guess, edge, 0.1, frozenset(name.nodes))

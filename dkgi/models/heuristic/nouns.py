@@ -15,6 +15,7 @@ from dkgi.models.heuristic.schema import Role, Schema
 from dkgi.models.heuristic.text import NAME, QUOTE, Text
 from dkgi.models.heuristic.words import (
     ABOUT_RECORDS,
+    ANYTHING,
     ASKING,
     AUXILIARIES,
     CONJUNCTIONS,
@@ -111,7 +112,7 @@ def _part(text: Text, place: int, schema: Schema) -> _Part | None:
         return _Part(relation.sources if roles[0].side == "source" else relation.targets, roles[0])
     if noun_key(word) in schema.nouns:
         return _Part(schema.nouns[noun_key(word)])
-    if stem(word) in GENERIC or _is_stranger(text, place):
+    if stem(word) in GENERIC or word in ANYTHING or _is_stranger(text, place):
         return _Part()
     if word in PRONOUNS or word in ("another", "others"):
         return None if _opens_noun(text, place, schema) else _Part()
@@ -165,7 +166,9 @@ def _noun(text: Text, start: int, parts: list[_Part]) -> Noun:
     return Noun(
         at=last,
         types=next((part.types for part in reversed(parts) if part.types), frozenset()),
-        manner="pronoun" if word in PRONOUNS or word in PLACES or predicate or excepted else _manner([*before, word]),
+        manner="pronoun"
+        if word in PRONOUNS or word in PLACES or predicate or excepted
+        else _manner([*_one_of(text, start - len(before)), *before, word]),
         plural=is_plural(word) or word in PLURAL_PRONOUNS,
         owned=any(other in POSSESSIVE or (other == "same" and text.word(last + 1) != "as") for other in before),
         role=role,
@@ -197,17 +200,26 @@ def _before(text: Text, at: int) -> list[str]:
             not (word.isalpha() or (word == NAME and start == at))
             or word in PREPOSITIONS
             or word in AUXILIARIES
-            or word in ("and", "or", "but")
+            or word in ("and", "but")
+            or (word == "or" and text.word(start) != "more")
         ):
             break
         start -= 1
     return text.words[start:at]
 
 
+def _one_of(text: Text, at: int) -> list[str]:
+    """The "any" of "any of the", which makes an indefinite noun of a definite one, at the place of "the"."""
+    marks = text.words[max(0, at - 2) : at]
+    return marks[:1] if marks[1:] == ["of"] and marks[0] in INDEFINITE and text.word(at) == "the" else []
+
+
 def _manner(phrase: list[str]) -> str:
+    if phrase[-1] in ANYTHING:
+        return "indefinite"
     for manner, marks in (("other", OTHER), ("definite", DEFINITE), ("indefinite", INDEFINITE)):
         if any(word in marks for word in phrase):
-            return manner
+            return "indefinite" if manner == "definite" and phrase[0] in INDEFINITE else manner
     return "bare"
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dkgi.models.heuristic.schema import Schema, terms_of
-from dkgi.models.heuristic.words import CLASSES, GENERIC, PERSONAL, noun_key, stem, tokenize
+from dkgi.models.heuristic.words import CLASSES, GENERIC, PERSONAL, REMAINING, noun_key, stem, tokenize
 
 NAME, QUOTE = "<name>", "<quote>"
 
@@ -116,6 +116,8 @@ def quotes_in(question: str) -> list[tuple[int, int, str]]:
 
 def _is_plain(name: str, schema: Schema) -> bool:
     """Whether a name is made of words that have another meaning here, such as "the onset" or "very frequent"."""
+    if name in REMAINING:
+        return True
     known = schema.cues.keys() | schema.nouns.keys() | schema.roles.keys() | GENERIC
     terms = terms_of([token.word for token in tokenize(name) if token.word.isalpha()])
     return not any(word.isupper() for word in name.split()) and all(term in known for term in terms)

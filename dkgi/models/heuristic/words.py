@@ -31,7 +31,7 @@ AUXILIARIES = _set(
 )
 PREPOSITIONS = _set("in for of with under on by from to at among within")
 
-COPULAS = _set("is are as of being was recorded follows : the")
+COPULAS = _set("is are as of being was recorded given stated documented listed noted follows : the")
 PREDICATING = _set("as is are was")
 INTRODUCING = _set("a an the our my this one some")
 CONJUNCTIONS = _set("and or but while yet although though whereas")
@@ -42,7 +42,9 @@ DEFINITE = _set("the that this these those such said its their his her")
 OTHER = _set("other others another different further remaining rest else additional")
 POSSESSIVE = _set("its their his her whose")
 PLURAL_PRONOUNS = _set("them they those these ones themselves")
-PRONOUNS = _set("one them they themselves those these it ones former latter any something anything everything")
+PRONOUNS = _set("one them they themselves those these it ones former latter any")
+ANYTHING = _set("something anything everything whatever")
+"""Nouns for a node of any type that was not mentioned before."""
 GENERIC = _set("term ent node item thing entry entrie object element")
 """Stems of nouns that can stand for a node of any type."""
 
@@ -62,6 +64,8 @@ PERSONAL = _set("i we patient case child family")
 """What marks a remark about who asks."""
 
 ANY = _set("any whatever regardless irrespective whichever every all")
+REMAINING = _set("left remaining over")
+"""Words of "what is left"."""
 CHAINED = _set("find identify return report retrieve give extract list name collect get output enumerate determine")
 """Such verbs that go on with a request: "find the films, then return their makers"."""
 RECORDS = _set("list profile entr entry annotation record picture set spectrum catalogue level side description row")
