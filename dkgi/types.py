@@ -46,8 +46,12 @@ class SafetyStop(Exception):
     """Labels or a key were seen where they must not be: the whole run stops."""
 
 
+class RunStop(Exception):
+    """The run cannot go on, whatever the query (a provider's quota is used up); the message is one line. Exit code 3."""
+
+
 class ModelError(Exception):
-    """A model gave no reply. `usage` is what the failing request cost all the same."""
+    """A model gave no reply. `usage` is what it cost all the same; `kind` is a class of exchange.py's table."""
 
     def __init__(self, message: str, *, kind: str, usage: "Usage | None" = None, retryable: bool = False) -> None:
         super().__init__(message)
@@ -100,6 +104,47 @@ class Prices:
     cached_input: float
     cache_write: float
     output: float
+
+
+class Hold(Protocol):
+    """Money set aside for one request that is under way."""
+
+    @property
+    def bound(self) -> Usage:
+        """The most that the request can use: what is held, and what it counts as where no figures come back."""
+
+    def settle(self, usage: Usage | None) -> Usage:
+        """Give the rest back and return what is counted: `usage`, or with None the bound with `complete=False`.
+
+        Called once, on every way out.
+        """
+
+
+class Account(Protocol):
+    """The money of one query. Thread-safe."""
+
+    def hold(self, bound: Usage, *, deadline: float) -> Hold:
+        """Set aside the price of `bound`; wait while only the open holds of other requests stand in the way.
+
+        Raises ModelError: `budget` where a cap does not have it, `timeout` where `deadline` passes in waiting.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a model's requests belong: one attempt (counted from 1) at a query.
+
+    deadline  a `time.monotonic()` instant by which every request has ended
+    folder    the query's folder in the store, which exists
+    account   pays for what is sent
+    """
+
+    query: int
+    repeat: int
+    attempt: int
+    deadline: float
+    folder: Path
+    account: Account
 
 
 # ------------------------------------------------------------------- the conversation
@@ -282,12 +327,15 @@ class CommandRunner(Protocol):
 
 class Model(Protocol):
     def reply(self, history: Sequence[Item], tools: Sequence[ToolSpec]) -> Reply:
-        """The next reply to `history`. Keeps no state between calls. Raises ModelError and nothing else."""
+        """The next reply to `history`. Keeps no state between calls.
+
+        Raises ModelError; RunStop and SetupError (a wrong key, say) where no query can be answered.
+        """
 
 
 class ModelSource(Protocol):
-    def model(self, query: int, attempt: int, deadline: float) -> Model:
-        """The model for one attempt (counted from 1) at a query; `deadline` is a `time.monotonic()` instant."""
+    def model(self, place: Place) -> Model:
+        """The model for one attempt at a query."""
 
 
 class Tool(Protocol):
