@@ -46,6 +46,7 @@ class Ledger:
         self._prices = prices
         self._changed = threading.Condition()
         self._warned = False
+        self._refused: frozenset[str] = frozenset()
 
     def account(self, *, cap_usd: float | None, spent_usd: float = 0.0) -> Account:
         """The account of one query, which has spent `spent_usd` in earlier attempts (part of the run's as well)."""
@@ -55,6 +56,11 @@ class Ledger:
     def spent_usd(self) -> float:
         with self._changed:
             return self._run.spent
+
+    @property
+    def refused(self) -> frozenset[str]:
+        """The caps that have refused a request: `limits.usd_run`, `limits.usd_query`."""
+        return self._refused
 
     @property
     def held_usd(self) -> float:
@@ -69,6 +75,7 @@ class Ledger:
             while True:
                 for name, purse in purses.items():
                     if price and purse.never_has(price):
+                        self._refused |= {f"limits.usd_{name}"}
                         raise ModelError(_refusal(name, purse, price), kind="budget")
                 if not price or all(purse.has(price) for purse in purses.values()):
                     break
@@ -127,6 +134,4 @@ def _at_the_dearest(bound: Usage, prices: Prices | None) -> Usage:
 
 
 def _refusal(name: str, purse: _Purse, price: float) -> str:
-    return (
-        f"limits.usd_{name}=${purse.cap:,.4f}: ${purse.spent:,.4f} are spent and the next request may cost ${price:,.4f}"
-    )
+    return f"limits.usd_{name}=${purse.cap:,.4f}: ${purse.spent:,.4f} are spent and the next request may cost ${price:,.4f}"

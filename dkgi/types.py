@@ -260,7 +260,8 @@ class Limits:
     """Bounds of one query (from YAML).
 
     `wall_s` seconds an attempt, `max_turns` replies an attempt (None: no bound), `attempts` a query,
-    `backoff_s` seconds before the second attempt, doubled before each further one.
+    `backoff_s` seconds before the second attempt, doubled before each further one. `usd_query` and `usd_run` are dollars
+    that a query and all of its cell may cost (None: no bound); they say how far to go and are no part of a cell.
     """
 
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
@@ -268,6 +269,8 @@ class Limits:
     max_turns: int | None
     attempts: int
     backoff_s: float
+    usd_query: float | None = None
+    usd_run: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

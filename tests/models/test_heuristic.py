@@ -1,7 +1,6 @@
 """The rule-based agent on an invented graph about films: nothing in it knows the graphs that dkgi ships."""
 
 import json
-import time
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from dkgi.models.heuristic import Heuristic
 from dkgi.prompt import render_prompt
 from dkgi.runner import Seat
 from dkgi.types import Attempt, Item, Limits, Query, Reply, Step, Task, ToolResult, ToolSpec, UserText
+from tests.places import free_place
 
 FILMS = ["The Long Boat", "Harbour Lights", "Winter in Bremen", "Paper Moons", "Salt Road"]
 PEOPLE = ["Ada Lund", "Boris Keller", "Chiara Monti"]
@@ -91,7 +91,7 @@ def films(tmp_path: Path) -> Path:
 def ask(seat: Seat, question: str) -> tuple[Attempt, list[Step]]:
     experiment = load(["model=heuristic"])
     prompt = render_prompt(experiment.prompt, experiment.tools, query=question, corpus="/graph", scratch="/scratch")
-    model = Heuristic(experiment.model).model(1, 1, time.monotonic() + 60)  # type: ignore[arg-type]
+    model = Heuristic(experiment.model).model(free_place())  # type: ignore[arg-type]
     limits = Limits(wall_s=60, max_turns=50, attempts=1, backoff_s=0)
     steps: list[Step] = []
     query = Query(1, question, "val", False)
@@ -149,7 +149,7 @@ def test_garbage_from_its_tools_ends_in_an_answer_and_not_in_a_crash(garbage: st
     prompt = render_prompt(
         experiment.prompt, experiment.tools, query="Which films did X direct?", corpus="/graph", scratch="/scratch"
     )
-    model = Heuristic(experiment.model).model(1, 1, time.monotonic() + 60)  # type: ignore[arg-type]
+    model = Heuristic(experiment.model).model(free_place())  # type: ignore[arg-type]
     specs = [ToolSpec("bash", "", {}), ToolSpec("read", "", {})]
     history: list[Item] = [UserText(prompt)]
     for _ in range(60):
