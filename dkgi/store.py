@@ -22,6 +22,7 @@ from typing import Any, Self
 import orjson
 from pydantic import TypeAdapter
 
+from dkgi import recording
 from dkgi.files import cannot_write, dump_json, read_json, write_atomically
 from dkgi.types import Attempt, QueryResult, SetupError, Step, Usage
 
@@ -239,11 +240,9 @@ def find_cells(runs: Path, prefixes: list[str]) -> list[Cell]:
 
 def _billed(folder: Path, attempt: int) -> Usage | None:
     """What the requests of an attempt that was cut off cost; None where none is recorded."""
-    if not (folder / "exchange.jsonl.zst").exists():
+    if not (folder / recording.NAME).exists():
         return None
-    from dkgi.exchange import usage_of_attempt
-
-    return usage_of_attempt(folder, attempt)
+    return recording.usage_of_attempt(folder, attempt)
 
 
 def _changed(path: Path) -> int:
