@@ -26,9 +26,10 @@ bound, marked as not complete, where it was sent and no figures came back.
 Not covered: what a reply says (models/<wire>.py); further attempts at a query (runner.py).
 """
 
+import math
 import random
 import time
-from collections.abc import Mapping
+from collections import Counter
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -38,11 +39,11 @@ import orjson
 
 from dkgi.connections import Connections, RawReply, SendError
 from dkgi.limiter import Limiter
-from dkgi.recording import Recording
+from dkgi.recording import Recording, split_body
 from dkgi.types import ModelError, Place, RunStop, SetupError, Usage
 from dkgi.wires import WIRES, Fault, fault_of
 
-_REQUESTS = {"rate_limit": 1_000_000, "server": 6, "connection": 6, "stream": 3}
+_REQUESTS = {"rate_limit": math.inf, "server": 6, "connection": 6, "stream": 3}
 """How often a call is sent at most, by the class of its failure; once for any other class."""
 _PREAMBLE_TOKENS = 1000
 """Input that a provider adds by itself (its tool instructions), which is not in the body's bytes."""
@@ -90,7 +91,7 @@ class Transport(httpx2.BaseTransport):
         self._place = place
         self._recording: Recording | None = None
         self._requests = 0
-        self._last = _Sent(0, {})
+        self._last: _Sent | None = None
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send until a whole reply came, and return it read to its end. Raises as the module says."""
@@ -144,16 +145,16 @@ class Transport(httpx2.BaseTransport):
             error=fault.message,
         )
         if not outcome.fault and counted.complete:
-            self._last = _Sent(counted.input_tokens, call.sizes)
+            self._last = _Sent(counted.input_tokens, call.parts)
         return outcome
 
     def _bound(self, call: "_Call") -> Usage:
         """The most that a request can use: a token has at least one byte, and the last request's input is known."""
         provider, wire = self._exchange.provider, self._exchange.wire
-        new = sum(size for item, size in call.sizes.items() if item not in self._last.sizes)
-        tokens = call.bytes + _PREAMBLE_TOKENS
-        if self._last.sizes:
-            tokens = min(tokens, self._last.input_tokens + new)
+        tokens = len(call.content) + _PREAMBLE_TOKENS
+        if self._last:
+            new = call.parts - self._last.parts
+            tokens = min(tokens, self._last.input_tokens + sum(len(part) * times for part, times in new.items()))
         stated = [call.body[key] for key in wire.output_caps if isinstance(call.body.get(key), int)]
         return Usage(input_fresh=tokens, output=stated[0] if stated else provider.max_output_tokens, requests=1)
 
@@ -219,10 +220,10 @@ class Transport(httpx2.BaseTransport):
 
 @dataclass(frozen=True, slots=True)
 class _Sent:
-    """The last request that was answered with figures: its input, and the bytes of its parts by their content."""
+    """The last request that was answered with figures: its input, and the parts of its body as JSON."""
 
     input_tokens: int
-    sizes: Mapping[bytes, int]
+    parts: Counter[bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,13 +246,12 @@ class _Call:
         self.content = request.read()
         self.method, self.url, self.path = request.method, str(request.url), request.url.path
         self.body: dict[str, Any] = orjson.loads(self.content)
-        self.bytes = len(self.content)
         # What comes back is recorded as it comes, so it must not be packed.
         kept = [(name, value) for name, value in request.headers.raw if name.lower() != b"accept-encoding"]
         self.headers = [*kept, (b"accept-encoding", b"identity")]
         self._secrets = _secrets(request) if keyed else []
-        parts = [*self.body.get(history, []), {key: self.body[key] for key in self.body if key != history}]
-        self.sizes = {packed: len(packed) for packed in map(orjson.dumps, parts)}
+        items, rest = split_body(self.body, history)
+        self.parts = Counter(orjson.dumps(part) for part in [*items, rest])
 
     def redacted(self, raw: RawReply) -> RawReply:
         """The reply unpacked, and without the key, which some servers repeat."""

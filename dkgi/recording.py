@@ -131,28 +131,27 @@ def usage_of_attempt(folder: Path, attempt: int) -> Usage:
 # ------------------------------------------------------------------- bodies, as differences
 
 
+def split_body(body: Mapping[str, Any], history: str) -> tuple[list[Any], dict[str, Any]]:
+    """The items of a body's history, and all else; a history that is no list is part of the rest."""
+    items = body.get(history)
+    if not isinstance(items, list):
+        return [], dict(body)
+    return items, {key: value for key, value in body.items() if key != history}
+
+
 def _difference(body: Mapping[str, Any], last: Mapping[str, Any], history: str) -> dict[str, Any]:
-    """What of a body is not in the last one: items of the history by their place, the other keys only where they changed."""
-    items, before = _items(body, history), _items(last, history)
-    new = {str(place): item for place, item in enumerate(items) if before[place : place + 1] != [item]}
-    rest, rest_before = (_without(each, history) for each in (body, last))
+    """What of a body is not in the last one: items of the history by their place, the rest only where it changed."""
+    (items, rest), (items_before, rest_before) = split_body(body, history), split_body(last, history)
+    new = {str(place): item for place, item in enumerate(items) if items_before[place : place + 1] != [item]}
     return {"history": history, "items": len(items), "new": new} | ({} if rest == rest_before else {"rest": rest})
 
 
 def _applied(difference: Mapping[str, Any], last: Mapping[str, Any]) -> dict[str, Any]:
     history, new = difference["history"], difference["new"]
-    before = _items(last, history)
+    before, rest_before = split_body(last, history)
     items = [new[str(place)] if str(place) in new else before[place] for place in range(difference["items"])]
-    return difference.get("rest", _without(last, history)) | {history: items}
-
-
-def _items(body: Mapping[str, Any], history: str) -> list[Any]:
-    items: list[Any] = body.get(history, [])
-    return items
-
-
-def _without(body: Mapping[str, Any], history: str) -> dict[str, Any]:
-    return {key: value for key, value in body.items() if key != history}
+    rest: dict[str, Any] = difference.get("rest", rest_before)
+    return {history: items} | rest
 
 
 # ------------------------------------------------------------------- frames
