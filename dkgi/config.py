@@ -39,6 +39,9 @@ from dkgi.types import Limits, SetupError, ToolPolicy
 RUN_KEYS = {"limit", "threads", "repeats", "retry", "dry_run", "keep_scratch", "tracking"}
 """Keys that say how much to run and what to keep; they are no part of what a cell is."""
 
+USD_CAPS = {"usd_query", "usd_run"}
+"""Keys of `limits` that say how much to spend; no part of a cell either."""
+
 LEAST = {
     "limits.wall_s": 0.1,
     "limits.max_turns": 1,
@@ -133,7 +136,7 @@ class Experiment(BaseModel):
         """The part of the configuration that can change an answer; two runs that agree in it are one cell."""
         whole = self.model_dump(
             include={"harness", "model", "tools", "prompt", "limits"},
-            exclude={"limits": {"usd_query", "usd_run"}, "model": {"key_variable", "stream", "source"}},
+            exclude={"limits": USD_CAPS, "model": {"key_variable", "stream", "source"}},
         )
         sandbox = {"kind": self.sandbox.kind}
         dataset = self.model_dump()["dataset"] | {"split": self.dataset.base_split}
@@ -198,7 +201,9 @@ class ValidateCallback(Callback):
     def on_run_start(self, config: DictConfig, **_: Any) -> None:
         try:
             experiment = build(config)
-            open_models(experiment.model)
+            # What a run would cost can be asked without a key.
+            if not experiment.dry_run:
+                open_models(experiment.model)
             check_writable(runs_dir())
         except SetupError as error:
             fail(error)

@@ -24,7 +24,7 @@ from dkgi.analysis import tables
 from dkgi.analysis.summary import summarise
 from dkgi.board import Board
 from dkgi.collect import Collector
-from dkgi.config import RUN_KEYS, Experiment, MlflowSpec, cell_id
+from dkgi.config import RUN_KEYS, USD_CAPS, Experiment, MlflowSpec, cell_id
 from dkgi.dataset import Dataset, prepare
 from dkgi.files import cannot_write
 from dkgi.gold import read_canary, read_gold
@@ -178,7 +178,7 @@ def _manifest(experiment: Experiment, digests: Mapping[str, str], programs: Mapp
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "dkgi_version": __version__,
         "git_commit": _git_commit(),
-        "config": experiment.model_dump(mode="json", exclude=RUN_KEYS),
+        "config": experiment.model_dump(mode="json", exclude={**dict.fromkeys(RUN_KEYS, True), "limits": USD_CAPS}),
         "axes": experiment.axes,
         "digests": dict(digests),
         "python": platform.python_version(),
