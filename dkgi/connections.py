@@ -15,7 +15,8 @@ import threading
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Iterable, Sequence
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -52,12 +53,13 @@ class SendError(Exception):
 
 
 class Connections:
-    """A pool of connections, shared by all threads."""
+    """A pool of connections, shared by all threads; they are closed when its last user lets go of it."""
 
     def __init__(self) -> None:
         self._clock = _Clock()
         self._pools: dict[str, httpcore2.ConnectionPool] = {}
         self._lock = threading.Lock()
+        weakref.finalize(self, _close, self._pools)
 
     def send(self, method: str, url: str, headers: Headers, content: bytes, *, deadline: float) -> RawReply:
         """Send one request and read the whole reply, at most `CAP_BYTES`. Raises SendError."""
@@ -77,10 +79,6 @@ class Connections:
             partial = None if status is None else RawReply(status, received, bytes(body))
             raise SendError("head" if partial is None else "body", _text(error), partial) from error
         return RawReply(status, received, bytes(body))
-
-    def close(self) -> None:
-        for pool in self._pools.values():
-            pool.close()
 
     def _pool(self, url: str) -> httpcore2.ConnectionPool:
         address = urllib.parse.urlsplit(url)
@@ -201,6 +199,11 @@ class _Stream(httpcore2.NetworkStream):
 
     def get_extra_info(self, info: str) -> Any:
         return self._inner.get_extra_info(info)
+
+
+def _close(pools: Mapping[str, httpcore2.ConnectionPool]) -> None:
+    for pool in pools.values():
+        pool.close()
 
 
 def _text(error: Exception) -> str:

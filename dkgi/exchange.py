@@ -4,7 +4,7 @@
 >>> transport = exchange.transport(place)
 >>> client = openai.OpenAI(http_client=httpx2.Client(transport=transport), max_retries=0)
 
-The transport raises ModelError, RunStop or SetupError; an SDK wraps them in its connection error, as `__cause__`.
+The transport raises ModelError, RunStop or SetupError; an SDK lets them through, or wraps them as `__cause__`.
 After each call, a failed one too, `transport.usage` is what the call cost with all its tries.
 
     kind              what                                              tried again         the attempt   exit code
@@ -78,7 +78,7 @@ class Exchange:
         self.connections = Connections()
 
     def transport(self, place: Place) -> "Transport":
-        """The way of one attempt, for one thread at a time. Closing it leaves the shared connections open."""
+        """The way of one attempt, for one thread at a time. It need not be closed; connections are the exchange's."""
         return Transport(self, place)
 
 
@@ -103,11 +103,6 @@ class Transport(httpx2.BaseTransport):
                 return self._send(call)
         except ModelError as error:
             raise ModelError(str(error), kind=error.kind, usage=self.usage, retryable=error.retryable) from error
-
-    def close(self) -> None:
-        if self._recording:
-            self._recording.close()
-            self._recording = None
 
     def _send(self, call: "_Call") -> httpx2.Response:
         number = 0

@@ -11,6 +11,7 @@ Not covered: steps (store.py), which people read.
 
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from time import time
@@ -60,12 +61,8 @@ class Recording:
         self._history = history
         self._last: Mapping[str, Any] = {}
         self._path = folder / NAME
-        try:
-            # Unbuffered: what a full disk refuses must not be tried again when the file is closed.
-            self._file = self._path.open("a+b", buffering=0)
-            _cut_torn_frame(self._file)
-        except OSError as error:
-            raise cannot_write(error, folder) from error
+        with self._open() as file:
+            _cut_torn_frame(file)
 
     def sent(self, request: int, number: int, path: str, body: Mapping[str, Any], bound: Usage) -> None:
         """Record a request that is about to be sent. It outlives the process, not a power cut."""
@@ -83,17 +80,21 @@ class Recording:
         text = None if reply is None else reply.decode(errors="backslashreplace")
         self._append(frame | {"reply": text, "usage": asdict(usage), "kind": kind, "error": error}, durable=True)
 
-    def close(self) -> None:
-        self._file.close()
-
     def _append(self, frame: Mapping[str, Any], *, durable: bool) -> None:
-        line = dump_json(frame, orjson.OPT_APPEND_NEWLINE)
-        left = memoryview(zstandard.ZstdCompressor(level=_LEVEL).compress(line))
-        try:
+        left = memoryview(zstandard.ZstdCompressor(level=_LEVEL).compress(dump_json(frame, orjson.OPT_APPEND_NEWLINE)))
+        with self._open() as file:
             while left:
-                left = left[self._file.write(left) :]
+                left = left[file.write(left) :]
             if durable:
-                os.fdatasync(self._file.fileno())
+                os.fdatasync(file.fileno())
+
+    @contextmanager
+    def _open(self) -> Iterator[Any]:
+        """The file, opened for each frame: nobody has to close a recording."""
+        try:
+            # Unbuffered: what a full disk refuses must not be tried again when the file is closed.
+            with self._path.open("a+b", buffering=0) as file:
+                yield file
         except OSError as error:
             raise cannot_write(error, self._path) from error
 

@@ -16,7 +16,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 Json = dict[str, Any]
 
@@ -93,17 +93,14 @@ class Loopback:
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def __enter__(self) -> Self:
-        loopback = self
-
-        class Handler(_Handler):
-            server_of = loopback
+        handler = type("Handler", (_Handler,), {"server_of": self})
 
         class Server(ThreadingHTTPServer):
             daemon_threads = True
             block_on_close = False
             request_queue_size = 512
 
-        self._server = Server(("127.0.0.1", 0), Handler)
+        self._server = Server(("127.0.0.1", 0), handler)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
         self._thread.start()
         return self
@@ -139,7 +136,7 @@ class Loopback:
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
-    server_of: Loopback
+    server_of: ClassVar[Loopback]
 
     def log_message(self, *_: object) -> None:
         pass
@@ -161,7 +158,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
 
     def _answer(self, turn: Turn, body: Json) -> None:
-        wire = {"responses": _Responses, "completions": _Chat, "messages": _Messages}[self.path.rsplit("/", 1)[-1]]
+        wire = _WIRES[self.path.rsplit("/", 1)[-1]]
         if turn.fault in ("silence", "reset", "slow_headers"):
             self._broken(turn)
         elif turn.status != 200:
@@ -229,8 +226,8 @@ class _Handler(BaseHTTPRequestHandler):
             content = event.content
             if turn.fault == "malformed" and place == middle:
                 content = b'data: {"type": "response.outp\n\n'
-            if turn.fault == "duplicates" and event.part != "say":
-                content += event.content if event.part in ("begin", "end", "figures") else b""
+            if turn.fault == "duplicates" and event.part in ("begin", "end", "figures"):
+                content += event.content
             self._chunk(content[:7] if turn.fault == "cut_inside" and place == len(events) - 1 else content)
             if turn.fault == "drip":
                 for _ in range(100_000):
@@ -337,15 +334,16 @@ class _Responses:
         begun = done | {"status": "in_progress", "output": [], "usage": None, "incomplete_details": None, "error": None}
         events: list[_Event] = []
 
-        def tell(part: Any, kind: str, **data: Any) -> None:
-            events.append(_event(part, {"type": kind, "sequence_number": len(events), **data}, kind))
+        def tell(role: Any, kind: str, /, **data: Any) -> None:
+            events.append(_event(role, {"type": kind, "sequence_number": len(events), **data}, kind))
 
         tell("begin", "response.created", response=begun)
         for place, item in enumerate(done["output"]):
             where = {"output_index": place, "item_id": item["id"]}
             is_call = item["type"] == "function_call"
-            start = item | ({"arguments": ""} if is_call else {"content": []} if item["type"] == "message" else {})
-            tell("say", "response.output_item.added", output_index=place, item=start | {"status": "in_progress"})
+            empty: Json = {"arguments": ""} if is_call else {"content": []} if item["type"] == "message" else {}
+            start = item | empty | {"status": "in_progress"}
+            tell("say", "response.output_item.added", output_index=place, item=start)
             if is_call:
                 for piece in _pieces(item["arguments"]):
                     tell("call", "response.function_call_arguments.delta", delta=piece, **where)
@@ -396,7 +394,7 @@ class _Chat:
             for place, (name, arguments) in enumerate(turn.calls)
         ]
         refused = turn.stop == "refusal"
-        message = {
+        message: Json = {
             "role": "assistant",
             "content": None if refused else turn.text,
             "refusal": turn.text if refused else None,
@@ -497,8 +495,8 @@ class _Messages:
     def events(cls, turn: Turn, body: Json) -> list[_Event]:
         events: list[_Event] = []
 
-        def tell(part: Any, kind: str, **data: Any) -> None:
-            events.append(_event(part, {"type": kind, **data}, kind))
+        def tell(role: Any, kind: str, /, **data: Any) -> None:
+            events.append(_event(role, {"type": kind, **data}, kind))
 
         usage = cls.usage(turn)
         message = cls.whole(turn, body) if not turn.failure else {"id": "msg_1", "type": "message", "role": "assistant"}
@@ -536,6 +534,9 @@ class _Messages:
         if block["type"] == "text":
             return block["text"], {"text": ""}, lambda piece: {"type": "text_delta", "text": piece}
         return next(arguments), {"input": {}}, lambda piece: {"type": "input_json_delta", "partial_json": piece}
+
+
+_WIRES: dict[str, Any] = {"responses": _Responses, "completions": _Chat, "messages": _Messages}
 
 
 def _parsed(arguments: str) -> Any:
