@@ -113,9 +113,9 @@ def _may_return(block: dict[str, Any]) -> bool:
 def read_reply(answer: Any) -> Reply:
     """A reply from a message of the SDK, or from its stream of events. `native` is the list of its blocks."""
     if hasattr(answer, "content"):
-        message, written = answer.to_dict(), dict[str, str]()
+        message, written = answer.to_dict(warnings=False), dict[str, str]()
     else:
-        message, written = _gather(event.to_dict() for event in answer)
+        message, written = _gather(event.to_dict(warnings=False) for event in answer)
     blocks = message["content"]
     calls = tuple(
         ToolCall(block["id"], block["name"], written.get(block["id"]) or json.dumps(block["input"]))

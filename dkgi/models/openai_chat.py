@@ -92,10 +92,10 @@ def _message(item: Item) -> dict[str, Any]:
 def read_reply(answer: Any, turn: int) -> Reply:
     """A reply from a completion of the SDK, or from its stream of chunks; `turn` replies came before it."""
     if hasattr(answer, "choices"):
-        choice = answer.to_dict()["choices"][0]
+        choice = answer.to_dict(warnings=False)["choices"][0]
         message, finish = choice["message"], choice.get("finish_reason")
     else:
-        message, finish = _gather(chunk.to_dict() for chunk in answer)
+        message, finish = _gather(chunk.to_dict(warnings=False) for chunk in answer)
     calls = tuple(_call(call, f"call_{turn}_{n}") for n, call in enumerate(message.get("tool_calls") or ()))
     refusal = message.get("refusal")
     return Reply(

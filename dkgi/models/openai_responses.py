@@ -95,13 +95,13 @@ def read_reply(answer: Any) -> Reply:
     """A reply from a response of the SDK, or from its stream of events."""
     done: dict[int, dict[str, Any]] = {}
     if hasattr(answer, "output"):
-        response = answer.to_dict()
+        response = answer.to_dict(warnings=False)
     else:
         for event in answer:
             if event.type == "response.output_item.done":
-                done[event.output_index] = event.item.to_dict()
+                done[event.output_index] = event.item.to_dict(warnings=False)
             elif event.type in ("response.completed", "response.incomplete"):
-                response = event.response.to_dict()
+                response = event.response.to_dict(warnings=False)
     # The encrypted reasoning is only sure to be whole in an item's own last event.
     found = dict(enumerate(response["output"])) | done
     items = [found[index] for index in sorted(found)]
