@@ -417,7 +417,7 @@ class Score:
 class QueryResult:
     """What one query came to, without gold and scores. Usage, cost and time are of all attempts together.
 
-    `stops` has one entry an attempt; `interrupted` counts tries that a dying process cut off.
+    `stops` has one entry an attempt; `interrupted` counts those that a dying process or a cap cut off, which have none.
     `cost_usd` is None where the model has no price. `turns`, `tool_calls`, `tool_errors` are of the last attempt.
     """
 

@@ -23,8 +23,9 @@ from tests.loopback import Loopback, Turn
 KEY = "no-real-key-5d0c77a1e4"
 LOOK = Turn(thinking="Look first.", calls=[("bash", '{"command": "ls"}')], input=1000, cached=400, output=50)
 ANSWER = Turn(text='{"node_ids": [1, 2]}', input=2000, cached=1500, output=10)
-EACH = (600 * 0.1 + 400 * 0.01 + 50 * 0.5 + 500 * 0.1 + 1500 * 0.01 + 10 * 0.5) / 1_000_000
-"""Dollars of LOOK and ANSWER at luna's prices."""
+LOOKED = (600 * 0.1 + 400 * 0.01 + 50 * 0.5) / 1_000_000
+EACH = LOOKED + (500 * 0.1 + 1500 * 0.01 + 10 * 0.5) / 1_000_000
+"""Dollars of LOOK, and of LOOK and ANSWER, at luna's prices."""
 QUOTA = Turn(status=429, body={"error": {"message": "You exceeded your current quota.", "code": "insufficient_quota"}})
 Start = Callable[..., subprocess.Popen[str]]
 
@@ -93,17 +94,17 @@ def test_the_cap_of_a_run_puts_queries_off_and_a_higher_one_goes_on_with_the_bil
         assert "2 queries wait for money: raise limits.usd_run and the same command goes on with them" in said
         assert len(results(tmp_path)) == 2
         asked = len(server.requests)
-        assert not (the_cell(tmp_path).folder / "queries" / "3").exists()
+        assert len(list((the_cell(tmp_path).folder / "queries").iterdir())) == 3
 
         end(dkgi(server, *cheap, f"limits.usd_run={2 * EACH + 0.0012}"), code=1)
         assert len(server.requests) == asked
 
         server.turns = [ANSWER]
         said = end(dkgi(server, *cheap, "limits.usd_run=1"))
-    assert f"${sum(first.cost_usd or 0 for first in results(tmp_path)[:2]):.4f}"[:6] in said
-    spent = [result.usage.output for result in results(tmp_path)]
+    looks = asked - 4
+    assert f"; ${2 * EACH + looks * LOOKED:.4f} spent so far, limits.usd_run=$1.00" in said
     assert [result.stops for result in results(tmp_path)] == [("answered",)] * 4
-    assert sum(spent) == 60 + 60 + (asked - 4) * 50 + 10 + 10
+    assert sum(result.usage.output for result in results(tmp_path)) == 2 * 60 + looks * 50 + 2 * 10
     assert all(result.usage.complete for result in results(tmp_path))
 
 
@@ -138,32 +139,37 @@ def test_a_key_that_is_refused_is_told_by_its_variable_and_never_shown(dkgi: Sta
     assert findings(tmp_path / "runs", KEY) == []
 
 
-def test_a_request_that_a_kill_cut_off_counts_at_its_bound_and_is_flagged(dkgi: Start, tmp_path: Path) -> None:
-    with Loopback([LOOK, Turn(fault="silence")]) as server:
-        process = dkgi(server, "limit=1", "tracking=none", "model.max_output_tokens=1000")
-        wait_for(lambda: len(server.requests) == 2)
+def test_a_request_that_a_kill_cut_off_counts_at_its_bound_and_its_query_goes_first(
+    dkgi: Start, tmp_path: Path
+) -> None:
+    options = ["repeats=2", "tracking=none", "model.max_output_tokens=1000"]
+    with Loopback([LOOK, ANSWER, LOOK, Turn(fault="silence")]) as server:
+        process = dkgi(server, "limit=1", *options)
+        wait_for(lambda: len(server.requests) == 4)
         process.send_signal(signal.SIGKILL)
         process.communicate()
         server.turns = [ANSWER]
-        said = end(dkgi(server, "limit=2", "tracking=none", "model.max_output_tokens=1000"))
-    first, second = sorted(results(tmp_path), key=lambda result: -result.interrupted)
-    assert (first.interrupted, first.stops, first.usage.complete) == (1, ("answered",), False)
-    assert first.usage.output == 50 + 1000 + 10
-    assert first.usage.requests == 3
-    assert first.started < second.started
+        said = end(dkgi(server, "limit=2", *options))
     assert "usage incomplete for 1, whose tokens and $ are estimates" in said
+    _, killed, *rest = sorted(results(tmp_path), key=lambda result: result.started)
+    assert (killed.repeat, killed.interrupted, killed.stops, killed.usage.complete) == (1, 1, ("answered",), False)
+    assert (killed.usage.output, killed.usage.requests) == (50 + 1000 + 10, 3)
+    assert [(result.interrupted, result.usage.complete) for result in rest] == [(0, True)] * 2
 
 
 def test_a_replayed_cell_has_equal_answers_and_figures_at_no_cost_and_without_a_key(
-    dkgi: Start, tmp_path: Path
+    dkgi: Start, tmp_path: Path, data: Path
 ) -> None:
     wrong = Turn(text="It is 4.", output=7)
     with Loopback([LOOK, wrong, LOOK, ANSWER, ANSWER]) as server:
         end(dkgi(server, "limit=3", "tracking=none", "limits.backoff_s=0"))
         asked = len(server.requests)
-        recorded, replays = the_cell(tmp_path), ["limit=3", "tracking=none", "limits.backoff_s=0", "+model.cell="]
-        command = [sys.executable, "-m", "dkgi", "model=replay", f"model.cell={recorded.id[:8]!r}", *replays[:3]]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=keyless(tmp_path))
+        recorded = the_cell(tmp_path)
+        options = ["limit=3", "tracking=none", "limits.backoff_s=0"]
+        command = [sys.executable, "-m", "dkgi", "model=replay", f"model.cell={recorded.id[:8]!r}", *options]
+        environment = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}
+        environment |= {"DKGI_DATA": str(data), "DKGI_RUNS": str(tmp_path / "runs")}
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
         assert done.returncode == 0, done.stderr
         assert len(server.requests) == asked
     (replayed,) = [cell for cell in cells(tmp_path / "runs") if cell.id != recorded.id]
@@ -193,13 +199,6 @@ def test_no_key_in_anything_that_a_run_writes_or_starts(model: str, dkgi: Start,
     assert [result.stops for result in results(tmp_path)] == [("model_error", "answered"), ("answered",)]
     assert findings(tmp_path / "runs", KEY) == findings(data / "kept", KEY) == []
     assert findings(tmp_path / "runs", "bad request with [key]")
-
-
-def keyless(tmp_path: Path) -> dict[str, str]:
-    """The environment of a command that gets no key."""
-    (runs,) = tmp_path.glob("runs")
-    rest = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}
-    return rest | {"DKGI_RUNS": str(runs)}
 
 
 def figures(result: QueryResult) -> tuple[Any, ...]:

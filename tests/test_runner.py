@@ -170,6 +170,15 @@ def test_a_query_over_budget_stays_without_result(cell_run: CellRun, tmp_path: P
     assert [result.number for result in answer_queries(run, [(query(1), 0), (query(2), 0)], threads=1)] == [2]
 
 
+def test_an_attempt_over_budget_is_paid_and_is_none_of_the_tries(cell_run: CellRun, tmp_path: Path) -> None:
+    broke = {"error": {"message": "cap reached", "kind": "budget"}, "usage": {"output": 5}}
+    run = replace(cell_run, models=script(tmp_path, {"*": [[BAD], [broke], [BAD], [GOOD]]}))
+    assert list(answer_queries(run, [(query(1), 0)], threads=1)) == []
+    (result,) = answer_queries(run, [(query(1), 0)], threads=1)
+    assert (result.stops, result.cost_usd) == (("bad_answer", "bad_answer", "answered"), 26.0)
+    assert (result.interrupted, result.usage.complete) == (1, True)
+
+
 def test_all_queries_come_back_from_many_threads(cell_run: CellRun) -> None:
     todo = [(query(number), repeat) for repeat in range(2) for number in range(20)]
     results = list(answer_queries(cell_run, todo, threads=8))
