@@ -86,12 +86,12 @@ class Connections:
         proxy = None if urllib.request.proxy_bypass(host) else urllib.request.getproxies().get(address.scheme)
         with self._lock:
             if (proxy or "") not in self._pools:
-                self._pools[proxy or ""] = self._open(proxy)
+                self._pools[proxy or ""] = self._open(proxy, secure=address.scheme == "https")
             return self._pools[proxy or ""]
 
-    def _open(self, proxy: str | None) -> httpcore2.ConnectionPool:
+    def _open(self, proxy: str | None, *, secure: bool) -> httpcore2.ConnectionPool:
         options: dict[str, Any] = {
-            "ssl_context": httpx2.create_ssl_context(),
+            "ssl_context": httpx2.create_ssl_context() if secure else None,
             "max_connections": None,
             "keepalive_expiry": _IDLE_S,
             "network_backend": _Backend(self._clock),

@@ -45,6 +45,8 @@ from dkgi.wires import WIRES, Fault, fault_of
 
 _REQUESTS = {"rate_limit": math.inf, "server": 6, "connection": 6, "stream": 3}
 """How often a call is sent at most, by the class of its failure; once for any other class."""
+_LEAST_LEFT_S = 1.0
+"""A request is not sent again with less time than this: it would be paid and not be answered."""
 _PREAMBLE_TOKENS = 1000
 """Input that a provider adds by itself (its tool instructions), which is not in the body's bytes."""
 _SECRET_HEADERS = ("authorization", "x-api-key", "api-key")
@@ -207,7 +209,7 @@ class Transport(httpx2.BaseTransport):
         if outcome.reply:
             wait = max(wait, _retry_after(outcome.reply))
         again = number < _REQUESTS.get(fault.kind, 1)
-        if not again or time.monotonic() + wait >= self._place.deadline:
+        if not again or time.monotonic() + wait + _LEAST_LEFT_S >= self._place.deadline:
             told = f" (after {number} requests)" if number > 1 else ""
             raise ModelError(f"{fault.message}{told}", kind=fault.kind, retryable=fault.kind in _REQUESTS)
         time.sleep(wait)

@@ -71,11 +71,15 @@ class Request:
 
 
 class Loopback:
-    """The server. With `capacity`, requests beyond that many at a time are answered 429; `log` has (time, status)."""
+    """The server. With `capacity`, requests beyond that many at a time are answered 429; `log` has (time, status).
 
-    def __init__(self, turns: Sequence[Turn], *, capacity: int | None = None) -> None:
+    `keep=False`: requests are not kept.
+    """
+
+    def __init__(self, turns: Sequence[Turn], *, capacity: int | None = None, keep: bool = True) -> None:
         self.turns = list(turns)
         self.capacity = capacity
+        self.keep = keep
         self.requests: list[Request] = []
         self.log: list[tuple[float, int]] = []
         self.most_at_once = 0
@@ -114,7 +118,7 @@ class Loopback:
     def take(self, request: Request) -> Turn | None:
         """The turn for a request, or None where it is one too many at a time."""
         with self._lock:
-            self.requests.append(request)
+            self.requests += [request] if self.keep else []
             if self.capacity is not None and self._at_once >= self.capacity:
                 self.log.append((time.monotonic(), 429))
                 return None

@@ -192,8 +192,8 @@ def test_a_429_is_tried_again_after_the_time_that_it_names(bench: Bench, headers
 def test_a_storm_of_429_ends_by_the_deadline(bench: Bench) -> None:
     with Loopback([Turn(status=429, body=error("slow down", type="rate_limit_error"))]) as server:
         started = time.monotonic()
-        caught = bench.fails(server, seconds=0.4)
-        assert time.monotonic() - started < 5.4
+        caught = bench.fails(server, seconds=1.3)
+        assert time.monotonic() - started < 6.3
     assert caught.kind == "rate_limit"
     assert len(server.requests) > 6
     assert bench.ledger.spent_usd == 0
