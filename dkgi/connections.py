@@ -82,16 +82,16 @@ class Connections:
 
     def _pool(self, url: str) -> httpcore2.ConnectionPool:
         address = urllib.parse.urlsplit(url)
-        host = address.hostname or ""
-        proxy = None if urllib.request.proxy_bypass(host) else urllib.request.getproxies().get(address.scheme)
         with self._lock:
-            if (proxy or "") not in self._pools:
-                self._pools[proxy or ""] = self._open(proxy, secure=address.scheme == "https")
-            return self._pools[proxy or ""]
+            server = f"{address.scheme}://{address.netloc}"
+            if server not in self._pools:
+                self._pools[server] = self._open(address.scheme, address.hostname or "")
+            return self._pools[server]
 
-    def _open(self, proxy: str | None, *, secure: bool) -> httpcore2.ConnectionPool:
+    def _open(self, scheme: str, host: str) -> httpcore2.ConnectionPool:
+        proxy = None if urllib.request.proxy_bypass(host) else urllib.request.getproxies().get(scheme)
         options: dict[str, Any] = {
-            "ssl_context": httpx2.create_ssl_context() if secure else None,
+            "ssl_context": httpx2.create_ssl_context() if scheme == "https" else None,
             "max_connections": None,
             "keepalive_expiry": _IDLE_S,
             "network_backend": _Backend(self._clock),

@@ -29,7 +29,6 @@ Not covered: what a reply says (models/<wire>.py); further attempts at a query (
 import math
 import random
 import time
-from collections import Counter
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -150,8 +149,9 @@ class Transport(httpx2.BaseTransport):
         provider, wire = self._exchange.provider, self._exchange.wire
         tokens = len(call.content) + _PREAMBLE_TOKENS
         if self._last:
-            new = call.parts - self._last.parts
-            tokens = min(tokens, self._last.input_tokens + sum(len(part) * times for part, times in new.items()))
+            last = self._last.parts
+            new = sum(len(part) for place, part in enumerate(call.parts) if last[place : place + 1] != [part])
+            tokens = min(tokens, self._last.input_tokens + new)
         stated = [call.body[key] for key in wire.output_caps if isinstance(call.body.get(key), int)]
         return Usage(input_fresh=tokens, output=stated[0] if stated else provider.max_output_tokens, requests=1)
 
@@ -220,7 +220,7 @@ class _Sent:
     """The last request that was answered with figures: its input, and the parts of its body as JSON."""
 
     input_tokens: int
-    parts: Counter[bytes]
+    parts: list[bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +248,7 @@ class _Call:
         self.headers = [*kept, (b"accept-encoding", b"identity")]
         self._secrets = _secrets(request) if keyed else []
         items, rest = split_body(self.body, history)
-        self.parts = Counter(orjson.dumps(part) for part in [*items, rest])
+        self.parts = [orjson.dumps(part) for part in [rest, *items]]
 
     def redacted(self, raw: RawReply) -> RawReply:
         """The reply unpacked, and without the key, which some servers repeat."""

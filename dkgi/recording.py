@@ -4,8 +4,9 @@
 [429, 200, 200]
 
 One zstd frame before each sending, with the bound that is held for it, and one after it, with the usage: what a killed
-process had under way is known. Of a body only what differs from the attempt's last one is kept, so that a file does not
-grow with the square of the turns. Headers of requests, which hold the key, are not recorded.
+process had under way is known. A power cut can take the last frames; what a reply cost is in steps.jsonl by then.
+Of a body only what differs from the attempt's last one is kept, so that a file does not grow with the square of the
+turns. Headers of requests, which hold the key, are not recorded.
 Not covered: steps (store.py), which people read.
 """
 
@@ -65,28 +66,26 @@ class Recording:
             _cut_torn_frame(file)
 
     def sent(self, request: int, number: int, path: str, body: Mapping[str, Any], bound: Usage) -> None:
-        """Record a request that is about to be sent. It outlives the process, not a power cut."""
+        """Record a request that is about to be sent."""
         frame = {"attempt": self._attempt, "request": request, "number": number, "time": time(), "path": path}
         sent = _difference(body, self._last, self._history)
-        self._append(frame | {"sent": sent, "bound": asdict(bound)}, durable=False)
+        self._append(frame | {"sent": sent, "bound": asdict(bound)})
         self._last = body
 
     def got(
         self, request: int, number: int, *, status: int | None, reply: bytes | None, usage: Usage, kind: str, error: str
     ) -> None:
-        """Record what came of it; on disk before this returns."""
+        """Record what came of it."""
         frame = {"attempt": self._attempt, "request": request, "number": number, "time": time(), "status": status}
         # Bytes that are no UTF-8 stay readable as escapes.
         text = None if reply is None else reply.decode(errors="backslashreplace")
-        self._append(frame | {"reply": text, "usage": asdict(usage), "kind": kind, "error": error}, durable=True)
+        self._append(frame | {"reply": text, "usage": asdict(usage), "kind": kind, "error": error})
 
-    def _append(self, frame: Mapping[str, Any], *, durable: bool) -> None:
+    def _append(self, frame: Mapping[str, Any]) -> None:
         left = memoryview(zstandard.ZstdCompressor(level=_LEVEL).compress(dump_json(frame, orjson.OPT_APPEND_NEWLINE)))
         with self._open() as file:
             while left:
                 left = left[file.write(left) :]
-            if durable:
-                os.fdatasync(file.fileno())
 
     @contextmanager
     def _open(self) -> Iterator[Any]:
