@@ -29,6 +29,7 @@ Not covered: what a reply says (models/<wire>.py); further attempts at a query (
 import math
 import random
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -253,8 +254,10 @@ class _Call:
     def redacted(self, raw: RawReply) -> RawReply:
         """The reply unpacked, and without the key, which some servers repeat."""
         body = raw.body
-        if _header(raw, "content-encoding") not in ("", "identity"):
-            body = httpx2.Response(200, headers=list(raw.headers), content=body).content
+        if _header(raw, "content-encoding"):
+            # Some servers pack what nobody asked them to pack; what cannot be unpacked is judged as it came.
+            with suppress(httpx2.DecodingError):
+                body = httpx2.Response(200, headers=list(raw.headers), content=body).content
         for secret in self._secrets:
             body = body.replace(secret, b"[key]")
         return RawReply(raw.status, raw.headers, body)

@@ -1,15 +1,18 @@
 """What the exchange adds to a call, and how well it fills a provider. `python tests/bench/exchange.py`
 
-    calls      added p50 ms    ...
-    in flight  capacity  requests/s  of ideal  429 after 30 s
+                      median ms, wall                  median ms, CPU of the client
+    body KB      plain   exchange      added        plain   exchange      added
+    in flight   capacity   of ideal, whole   of ideal after 30 s   429 after 30 s   limit at end
 
 Both parts speak to a loopback server in a process of its own. The first sends the same requests with and without the
-exchange, in turns; the second answers after one second, and 429 beyond 64 at a time.
+exchange, in turns; the second answers after one second, and 429 beyond 64 at a time (must hold: 90 % and 2 %).
+Not covered: real providers, TLS.
 """
 
 import argparse
 import multiprocessing
 import statistics
+import sys
 import tempfile
 import threading
 import time
@@ -18,6 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from dkgi.exchange import Exchange, Provider
 from dkgi.meter import Ledger
@@ -65,21 +70,25 @@ def added(folder: Path, calls: int) -> None:
     """Milliseconds that the exchange adds to a call, by the size of its body."""
     server = Server(TURN, None)
     exchange = Exchange(Provider("openai_chat", None, 4096))
-    print("body KB   plain p50 ms   by the exchange p50 ms   added p50 ms")
+    print("                  median ms, wall                  median ms, CPU of the client")
+    print("body KB      plain   exchange      added        plain   exchange      added")
     for number, kilobytes in enumerate((4, 50, 500)):
         ledger = Ledger(cap_usd=1000.0, prices=PRICES)
         transport = exchange.transport(place(folder, number, ledger, 600))
-        times: dict[bool, list[float]] = {True: [], False: []}
+        times: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
         with httpx2.Client() as plain, httpx2.Client(transport=transport) as ours:
             for call in range(2 * calls):
                 # Each body has one new item, as a conversation has.
                 content = body(kilobytes)
                 content["messages"].append({"role": "user", "content": str(call)})
-                started = time.perf_counter()
+                wall, cpu = time.perf_counter(), time.thread_time()
                 (ours if call % 2 else plain).post(f"{server.root}/v1/chat/completions", json=content).read()
-                times[bool(call % 2)].append(1000 * (time.perf_counter() - started))
-        without, with_it = statistics.median(times[False]), statistics.median(times[True])
-        print(f"{kilobytes:7}   {without:12.2f}   {with_it:22.2f}   {with_it - without:12.2f}")
+                times[bool(call % 2)].append((time.perf_counter() - wall, time.thread_time() - cpu))
+        (wall, cpu), (our_wall, our_cpu) = (
+            [1000 * statistics.median(column) for column in zip(*times[ours], strict=True)] for ours in (False, True)
+        )
+        figures = (wall, our_wall, our_wall - wall, cpu, our_cpu, our_cpu - cpu)
+        print(f"{kilobytes:7}" + "".join(f"{figure:11.2f}" for figure in figures))
     server.log()
 
 
