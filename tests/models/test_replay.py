@@ -5,9 +5,24 @@ from typing import Any
 
 import pytest
 
+from dkgi.config import load
 from dkgi.models.replay import Replay, ReplaySpec
 from dkgi.store import Cell, Journal, open_cell
-from dkgi.types import Attempt, Item, Model, ModelError, Reply, Step, Stop, ToolCall, ToolResult, Usage, UserText
+from dkgi.types import (
+    Attempt,
+    Item,
+    Model,
+    ModelError,
+    Prices,
+    Reply,
+    SetupError,
+    Step,
+    Stop,
+    ToolCall,
+    ToolResult,
+    Usage,
+    UserText,
+)
 from tests.places import free_place
 
 AXES = {"dataset": "hpo", "split": "test", "harness": "native", "tools": "full_dkgi", "prompt": "final"}
@@ -84,7 +99,7 @@ def test_each_attempt_has_its_own_replies_and_those_cut_off_or_without_money_non
 
 
 def test_of_a_query_tried_again_the_last_round_is_replayed(cell: Cell) -> None:
-    failed = ([], ended("model_error", error="server: down"))
+    failed: tuple[list[Step], Attempt] = ([], ended("model_error", error="server: down"))
     record(cell, failed, failed, ([SAID], ended("answered")))
     assert ask(model(cell)).text == SAID.text
 
@@ -132,6 +147,14 @@ def test_replies_to_another_prompt_are_not_given(cell: Cell) -> None:
     record(cell, ([SAID], ended("answered")))
     kind, message, _ = failure(model(cell), prompt="Who?")
     assert (kind, message) == ("no_record", "the recorded prompt differs from this one")
+
+
+def test_the_beginning_of_an_id_names_one_cell_and_the_whole_id_is_what_counts(cell: Cell, tmp_path: Path) -> None:
+    open_cell(tmp_path, "c0de00000000", {"axes": AXES})
+    assert load(["model=replay", "model.cell=c0f"]).model == ReplaySpec("replay", "replay", cell.id, Prices(0, 0, 0, 0))
+    for prefix, told in (("c0", "2 cells in .* begins with 'c0'"), ("beef", "0 cells in"), ("12", "needs quotes")):
+        with pytest.raises(SetupError, match=rf"model\.cell: .*{told}"):
+            load(["model=replay", f"model.cell={prefix}"])
 
 
 @pytest.mark.parametrize("axis", AXES)
