@@ -57,7 +57,10 @@ def test_a_request_waits_for_money_that_others_hold_and_is_not_refused() -> None
         account.hold(Usage(output=80), deadline=soon())
     assert caught.value.kind == "timeout"
     threading.Timer(0.05, first.settle, [Usage(output=10)]).start()
+    started = time.monotonic()
     account.hold(Usage(output=80), deadline=later()).settle(Usage(output=80))
+    # It was woken, and did not find out at the end of its time.
+    assert time.monotonic() - started < 15
     assert ledger.spent_usd == pytest.approx(0.0009)
 
 
