@@ -38,12 +38,14 @@ class AnthropicMessages:
     def __init__(self, spec: ProviderSpec) -> None:
         self._spec = spec
         self._connection = Connection(spec)
-
-    def model(self, place: Place) -> Model:
+        # Here and not where a thread first asks: it takes a second.
         from anthropic import Anthropic
 
+        self._client = Anthropic
+
+    def model(self, place: Place) -> Model:
         transport = self._connection.transport(place)
-        return _Messages(self._spec, transport, Anthropic(**self._connection.client_options(transport)))
+        return _Messages(self._spec, transport, self._client(**self._connection.client_options(transport)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,12 +33,14 @@ class OpenAIChat:
     def __init__(self, spec: ProviderSpec) -> None:
         self._spec = spec
         self._connection = Connection(spec)
-
-    def model(self, place: Place) -> Model:
+        # Here and not where a thread first asks: it takes a second.
         from openai import OpenAI
 
+        self._client = OpenAI
+
+    def model(self, place: Place) -> Model:
         transport = self._connection.transport(place)
-        return _Chat(self._spec, transport, OpenAI(**self._connection.client_options(transport)))
+        return _Chat(self._spec, transport, self._client(**self._connection.client_options(transport)))
 
 
 @dataclass(frozen=True, slots=True)
