@@ -59,7 +59,7 @@ class Wire:
         if content is None:
             return _malformed("the reply is not a JSON object")
         if isinstance(content.get("error"), dict):
-            return Reading(None, fault_of(None, body))
+            return Reading(None, _fault(content))
         return self.whole(content)
 
 
@@ -108,15 +108,19 @@ _STATUS_KINDS = {
 }
 
 
-def fault_of(status: int | None, body: bytes) -> Fault:
-    """The class of an error reply, or with status None of an error told inside of a reply that began well."""
-    content = _object(body) or {}
+def fault_of(status: int, body: bytes) -> Fault:
+    """The class of a reply with an error status."""
+    return _fault(_object(body) or {}, status=status, text=body.decode(errors="replace"))
+
+
+def _fault(content: Json, *, status: int | None = None, text: str = "") -> Fault:
+    """The class of an error object, or of what holds one; status None: it was told inside of a reply that began well."""
     error = content.get("error")
-    error = error if isinstance(error, dict) else content
-    names = " ".join(str(error[key]) for key in ("code", "type") if error.get(key))
-    message = _line(error.get("message") or content.get("message") or body.decode(errors="replace"))
-    if status is None and isinstance(error.get("code"), int):
-        status = error["code"]
+    said = error if isinstance(error, dict) else content
+    names = " ".join(str(said[key]) for key in ("code", "type") if said.get(key))
+    message = _line(said.get("message") or content.get("message") or error or text)
+    if status is None and isinstance(said.get("code"), int):
+        status = said["code"]
     return Fault(_kind(status, names, message), message)
 
 
@@ -147,14 +151,14 @@ def _responses_whole(reply: Json) -> Reading:
     if reply.get("status") in ("completed", "incomplete"):
         return Reading(usage)
     if reply.get("status") == "failed":
-        return Reading(usage, fault_of(None, orjson.dumps(reply.get("error") or {"message": "the response failed"})))
+        return Reading(usage, _fault(_part(reply, "error"), text="the response failed"))
     return _malformed("the response has no final status", usage)
 
 
 def _responses_events(events: Sequence[Json]) -> Reading:
     for event in events:
         if event.get("type") == "error":
-            return Reading(None, fault_of(None, orjson.dumps(event | {"type": ""} if event.get("code") else event)))
+            return Reading(None, _fault(event))
         if event.get("type") in ("response.completed", "response.incomplete", "response.failed"):
             reply = event.get("response")
             return _responses_whole(reply) if isinstance(reply, dict) else _malformed("the last event has no response")
@@ -173,10 +177,7 @@ def _chat_events(events: Sequence[Json]) -> Reading:
     usage, finished = None, False
     for event in events:
         if event.get("error"):
-            error = event["error"]
-            return Reading(
-                usage, fault_of(None, orjson.dumps(error if isinstance(error, dict) else {"message": error}))
-            )
+            return Reading(usage, _fault(event))
         # Figures come once or grow from chunk to chunk; the last ones are those of the whole.
         usage = _openai_usage(event.get("usage"), "prompt_tokens", "completion_tokens") or usage
         finished = finished or any(choice.get("finish_reason") for choice in _choices(event))
@@ -219,7 +220,7 @@ def _messages_events(events: Sequence[Json]) -> Reading:
             case "message_stop":
                 return Reading(_anthropic_usage(figures))
             case "error":
-                return Reading(None, fault_of(None, orjson.dumps({"error": _part(event, "error")})))
+                return Reading(None, _fault(_part(event, "error"), text="the message failed"))
     return _malformed("the stream ended without message_stop")
 
 

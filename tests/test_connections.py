@@ -5,7 +5,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -33,7 +33,8 @@ def raw_server(*replies: bytes, reads: bool = True) -> Iterator[str]:
                     while b"\r\n\r\n" not in connection.recv(65_536, socket.MSG_PEEK):
                         pass
                     connection.recv(65_536)
-                    connection.sendall(reply)
+                    with suppress(ConnectionError):
+                        connection.sendall(reply)
 
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
@@ -58,6 +59,16 @@ def test_a_connection_is_used_again() -> None:
             assert reply.status == 200
         # The server has a thread a connection.
         assert threading.active_count() == before + 1
+
+
+def test_the_deadline_holds_against_a_body_that_comes_fast_and_never_ends() -> None:
+    head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+    with raw_server(head + b"1\r\n:\r\n" * 5_000_000) as root:
+        started = time.monotonic()
+        with pytest.raises(SendError) as caught:
+            Connections().send("POST", root, [(b"content-length", b"2")], b"{}", deadline=started + 0.3)
+        assert time.monotonic() - started < 5.3
+    assert caught.value.phase == "body"
 
 
 def test_a_server_that_does_not_read_is_left_by_the_deadline() -> None:

@@ -421,11 +421,11 @@ def test_a_429_cuts_the_limit(tmp_path: Path) -> None:
 def test_a_query_that_has_begun_is_served_before_a_new_one(tmp_path: Path) -> None:
     bench = Bench(tmp_path / "0", "openai_chat")
     limiter = bench.exchange.limiter
-    for _ in range(20):
-        limiter.refused(time.monotonic() + 1)
     begun, new = bench.transport(attempt=1), bench.transport(attempt=2)
     with Loopback([GOOD]) as server:
         bench.post(begun, server.root)
+        for _ in range(20):
+            limiter.refused(time.monotonic() + 1)
         waiting = [(new, "new"), (begun, "begun")]
         threads = [
             threading.Thread(target=bench.post, args=(transport, server.root), kwargs={"model": name})
