@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from dkgi.models.provider import Connection, ProviderSpec, ask, json_object
+from dkgi.models.provider import Answer, Connection, ProviderSpec, ask, json_object
 from dkgi.types import Item, Model, Place, Reply, ToolCall, ToolResult, ToolSpec, UserText
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class _Messages:
     def reply(self, history: Sequence[Item], tools: Sequence[ToolSpec]) -> Reply:
         messages, digest = encode(history)
         body = request(self.spec, messages, tools)
-        reply = ask(self.transport, lambda: self.client.messages.create(**body), read_reply)
+        reply = ask(self.transport, lambda: self.client.messages.with_raw_response.create(**body), read_reply)
         return replace(reply, native={"content": reply.native, "before": digest})
 
 
@@ -112,12 +112,9 @@ def _may_return(block: dict[str, Any]) -> bool:
     return bool(block.get({"text": "text", "thinking": "signature"}.get(block["type"], "type")))
 
 
-def read_reply(answer: Any) -> Reply:
-    """A reply from a message of the SDK, or from its stream of events. `native` is the list of its blocks."""
-    if hasattr(answer, "content"):
-        message, written = answer.to_dict(warnings=False), dict[str, str]()
-    else:
-        message, written = _gather(event.to_dict(warnings=False) for event in answer)
+def read_reply(answer: Answer) -> Reply:
+    """A reply from a message, or from its stream of events. `native` is the list of its blocks."""
+    message, written = _gather(answer) if isinstance(answer, list) else (answer, dict[str, str]())
     blocks = message["content"]
     calls = tuple(
         ToolCall(block["id"], block["name"], written.get(block["id"]) or json.dumps(block["input"]))

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dkgi.models.provider import Connection, ProviderSpec, ask, json_object
+from dkgi.models.provider import Answer, Connection, ProviderSpec, ask, json_object
 from dkgi.types import Item, Model, Place, Reply, ToolCall, ToolResult, ToolSpec, UserText
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class _Chat:
         turn = sum(isinstance(item, Reply) for item in history)
         return ask(
             self.transport,
-            lambda: self.client.chat.completions.create(**body),
+            lambda: self.client.chat.completions.with_raw_response.create(**body),
             lambda answer: read_reply(answer, turn),
         )
 
@@ -91,13 +91,13 @@ def _message(item: Item) -> dict[str, Any]:
     return message
 
 
-def read_reply(answer: Any, turn: int) -> Reply:
-    """A reply from a completion of the SDK, or from its stream of chunks; `turn` replies came before it."""
-    if hasattr(answer, "choices"):
-        choice = answer.to_dict(warnings=False)["choices"][0]
-        message, finish = choice["message"], choice.get("finish_reason")
+def read_reply(answer: Answer, turn: int) -> Reply:
+    """A reply from a completion, or from its stream of chunks; `turn` replies came before it."""
+    if isinstance(answer, list):
+        message, finish = _gather(answer)
     else:
-        message, finish = _gather(chunk.to_dict(warnings=False) for chunk in answer)
+        choice = answer["choices"][0]
+        message, finish = choice["message"], choice.get("finish_reason")
     calls = tuple(_call(call, f"call_{turn}_{n}") for n, call in enumerate(message.get("tool_calls") or ()))
     refusal = message.get("refusal")
     return Reply(

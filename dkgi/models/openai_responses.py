@@ -15,13 +15,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dkgi.models.provider import Connection, ProviderSpec, ask
+from dkgi.models.provider import Answer, Connection, ProviderSpec, ask
 from dkgi.types import Item, Model, Place, Reply, ToolCall, ToolResult, ToolSpec, UserText
 
 if TYPE_CHECKING:
     from openai import OpenAI
 
     from dkgi.exchange import Transport
+
+
+_LAST_EVENTS = ("response.completed", "response.incomplete")
 
 
 class OpenAIResponses:
@@ -48,7 +51,7 @@ class _Responses:
 
     def reply(self, history: Sequence[Item], tools: Sequence[ToolSpec]) -> Reply:
         body = request(self.spec, history, tools)
-        return ask(self.transport, lambda: self.client.responses.create(**body), read_reply)
+        return ask(self.transport, lambda: self.client.responses.with_raw_response.create(**body), read_reply)
 
 
 def request(spec: ProviderSpec, history: Sequence[Item], tools: Sequence[ToolSpec]) -> dict[str, Any]:
@@ -93,17 +96,16 @@ def _cache_key(history: Sequence[Item]) -> str:
     return hashlib.sha256(prompt.encode()).hexdigest()[:32]
 
 
-def read_reply(answer: Any) -> Reply:
-    """A reply from a response of the SDK, or from its stream of events."""
+def read_reply(answer: Answer) -> Reply:
+    """A reply from a response, or from its stream of events."""
     done: dict[int, dict[str, Any]] = {}
-    if hasattr(answer, "output"):
-        response = answer.to_dict(warnings=False)
+    if isinstance(answer, list):
+        done = {
+            event["output_index"]: event["item"] for event in answer if event["type"] == "response.output_item.done"
+        }
+        (response, *_) = [event["response"] for event in answer if event["type"] in _LAST_EVENTS]
     else:
-        for event in answer:
-            if event.type == "response.output_item.done":
-                done[event.output_index] = event.item.to_dict(warnings=False)
-            elif event.type in ("response.completed", "response.incomplete"):
-                response = event.response.to_dict(warnings=False)
+        response = answer
     # The encrypted reasoning is only sure to be whole in an item's own last event.
     found = dict(enumerate(response["output"])) | done
     items = [found[index] for index in sorted(found)]

@@ -1,16 +1,9 @@
 """The Messages wire: what is sent, and what becomes of what comes."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from anthropic.types import (
-    RawContentBlockDeltaEvent,
-    RawContentBlockStartEvent,
-    RawMessageDeltaEvent,
-    RawMessageStreamEvent,
-)
 
 from dkgi.context import Level3, compact
 from dkgi.models.anthropic_messages import encode, read_reply, request
@@ -111,13 +104,17 @@ def test_broken_arguments_go_back_as_an_object_that_shows_them(tmp_path: Path) -
     assert block["input"] == {"INVALID_JSON": '{"command": "l'}
 
 
-def events(*deltas: tuple[int, dict[str, Any]], blocks: list[dict[str, Any]]) -> Iterator[RawMessageStreamEvent]:
+def events(*deltas: tuple[int, dict[str, Any]], blocks: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """A stream that begins all blocks and then says the deltas."""
-    for index, block in enumerate(blocks):
-        yield RawContentBlockStartEvent.construct(type="content_block_start", index=index, content_block=block)
-    for index, delta in deltas:
-        yield RawContentBlockDeltaEvent.construct(type="content_block_delta", index=index, delta=delta)
-    yield RawMessageDeltaEvent.construct(type="message_delta", delta={"stop_reason": "tool_use"}, usage={})
+    return [
+        *(
+            {"type": "content_block_start", "index": index, "content_block": block}
+            for index, block in enumerate(blocks)
+        ),
+        {"type": "ping"},
+        *({"type": "content_block_delta", "index": index, "delta": delta} for index, delta in deltas),
+        {"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {}},
+    ]
 
 
 def test_blocks_are_told_apart_by_number() -> None:

@@ -1,12 +1,10 @@
 """The Chat Completions wire: what is sent, and what becomes of what all kinds of servers answer."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from dkgi.models.openai_chat import read_reply, request
 from dkgi.types import Reply, ToolResult, UserText
@@ -15,17 +13,12 @@ from tests.models.providers import BASH, open_model, provider, results
 
 
 def whole(message: dict[str, Any], finish: str = "stop") -> Reply:
-    choice = {"index": 0, "message": message, "finish_reason": finish}
-    return read_reply(ChatCompletion.construct(id="1", choices=[choice]), 7)
+    return read_reply({"choices": [{"index": 0, "message": message, "finish_reason": finish}]}, 7)
 
 
 def streamed(*deltas: dict[str, Any]) -> Reply:
-    def chunks() -> Iterator[ChatCompletionChunk]:
-        for delta in deltas:
-            yield ChatCompletionChunk.construct(id="1", choices=[{"index": 0, "delta": delta, "finish_reason": None}])
-        yield ChatCompletionChunk.construct(id="1", choices=[])
-
-    return read_reply(chunks(), 7)
+    chunks = [{"choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
+    return read_reply([*chunks, {"choices": []}], 7)
 
 
 def piece(arguments: Any, **more: Any) -> dict[str, Any]:

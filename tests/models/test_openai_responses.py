@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from openai.types.responses import Response, ResponseCompletedEvent, ResponseOutputItemDoneEvent
 
 from dkgi.models.openai_responses import read_reply, request
 from dkgi.types import Item, ToolResult, UserText
@@ -84,24 +83,23 @@ def test_items_go_back_unchanged_with_their_encrypted_reasoning(stream: bool, tm
 
 def test_the_encrypted_reasoning_of_an_items_own_last_event_counts() -> None:
     final = response(REASONING | {"encrypted_content": "half"}, CALL)
-    events = [
-        ResponseOutputItemDoneEvent.construct(
-            type="response.output_item.done", output_index=0, item=REASONING | {"encrypted_content": "whole"}
-        ),
-        ResponseCompletedEvent.construct(type="response.completed", response=final),
-        ResponseCompletedEvent.construct(type="response.completed", response=final),
+    whole = REASONING | {"encrypted_content": "whole"}
+    events: list[dict[str, Any]] = [
+        {"type": "response.output_item.done", "output_index": 0, "item": whole},
+        {"type": "response.completed", "response": final},
+        {"type": "response.completed", "response": final},
     ]
-    reply = read_reply(iter(events))
+    reply = read_reply(events)
     assert [item["type"] for item in reply.native] == ["reasoning", "function_call"]
     assert reply.native[0]["encrypted_content"] == "whole"
 
 
 def test_unknown_fields_of_an_item_go_back_too() -> None:
-    reply = read_reply(Response.construct(**response(message("hi", phase="final_answer", new_field=[1]))))
+    reply = read_reply(response(message("hi", phase="final_answer", new_field=[1])))
     assert (reply.native[0]["phase"], reply.native[0]["new_field"]) == ("final_answer", [1])
 
 
 def test_of_several_messages_the_last_one_answers() -> None:
-    reply = read_reply(Response.construct(**response(REASONING, message("Now I know."), message('{"node_ids": [1]}'))))
+    reply = read_reply(response(REASONING, message("Now I know."), message('{"node_ids": [1]}')))
     assert reply.text == '{"node_ids": [1]}'
     assert reply.reasoning_summary == "Hm.\n\nNow I know."

@@ -2,14 +2,17 @@
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import httpx2
 import pytest
 
 from dkgi.context import Level3, compact
 from dkgi.exchange import Exchange, Provider
-from dkgi.models import open_models
+from dkgi.models import open_models, openai_chat
 from dkgi.models.provider import ask
 from dkgi.tools import run_call
 from dkgi.types import Item, Model, ModelError, Reply, RunStop, SetupError, ToolResult, Usage, UserText
@@ -141,10 +144,12 @@ def test_a_reply_that_says_nothing_is_an_error_that_is_paid_for(asked: Ask, turn
 
 
 def test_errors_of_the_exchange_come_through_the_sdk_as_they_are(asked: Ask) -> None:
-    model, _ = asked(Turn(status=400, body={"error": {"message": "no such field", "type": "invalid_request_error"}}))
+    error = {"error": {"message": "no such field", "type": "invalid_request_error"}}
+    model, server = asked(Turn(status=400, body=error))
     with pytest.raises(ModelError, match="no such field") as caught:
         converse(model, 1)
     assert (caught.value.kind, caught.value.usage.requests) == ("bad_request", 1)
+    assert len(server.requests) == 1
 
 
 def test_a_refused_key_ends_the_run_and_names_its_variable(asked: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,16 +182,24 @@ def test_the_environment_does_not_move_a_model(asked: Ask, variable: str, monkey
     assert len(server.requests) == 1
 
 
-def test_a_reply_of_an_unknown_form_is_an_error_that_is_paid_for(tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", [b'{"choices": [{}]}', b"{}", b'{"choices": [{"message": 7}]}'])
+def test_a_reply_of_an_unknown_form_is_an_error_that_is_paid_for(content: bytes, tmp_path: Path) -> None:
     transport = Exchange(Provider("openai_chat", None, 10)).transport(free_place(folder=tmp_path))
     transport.usage = Usage(7, requests=1)
-
-    def read(answer: dict[str, str]) -> Reply:
-        return Reply(answer["text"])
-
-    with pytest.raises(ModelError, match="KeyError") as caught:
-        ask(transport, dict, read)
+    raw = SimpleNamespace(http_response=httpx2.Response(200, json=json.loads(content)))
+    with pytest.raises(ModelError) as caught:
+        ask(transport, lambda: raw, lambda answer: openai_chat.read_reply(answer, 0))
     assert (caught.value.kind, caught.value.usage) == ("malformed", Usage(7, requests=1))
+
+
+def test_a_server_may_stream_or_not_whatever_it_was_asked_for(tmp_path: Path) -> None:
+    transport = Exchange(Provider("openai_chat", None, 10)).transport(free_place(folder=tmp_path))
+    chunk = b'data: {"choices": [{"delta": {"content": "hi"}, "finish_reason": "stop"}]}\n\ndata: [DONE]\n\n'
+    streamed = httpx2.Response(200, headers={"content-type": "text/event-stream; charset=utf-8"}, content=chunk)
+    whole = httpx2.Response(200, json={"choices": [{"message": {"content": "hi"}}]})
+    for response in (streamed, whole):
+        send = partial(SimpleNamespace, http_response=response)
+        assert ask(transport, send, lambda answer: openai_chat.read_reply(answer, 0)).text == "hi"
 
 
 @pytest.mark.parametrize(("keep_turns", "cleared_results"), [(0, 3), (1, 2)])
