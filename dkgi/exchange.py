@@ -38,6 +38,7 @@ import httpx2
 import orjson
 
 from dkgi.connections import Connections, RawReply, SendError
+from dkgi.keys import LEAST_SECRET
 from dkgi.limiter import Limiter
 from dkgi.recording import Recording, split_body
 from dkgi.types import ModelError, Place, RunStop, SetupError, Usage
@@ -50,7 +51,6 @@ _LEAST_LEFT_S = 1.0
 _PREAMBLE_TOKENS = 1000
 """Input that a provider adds by itself (its tool instructions), which is not in the body's bytes."""
 _SECRET_HEADERS = ("authorization", "x-api-key", "api-key")
-_LEAST_SECRET = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +270,7 @@ class _Call:
 
 def _secrets(request: httpx2.Request) -> list[bytes]:
     values = [request.headers.get(name, "").removeprefix("Bearer ").strip() for name in _SECRET_HEADERS]
-    return [value.encode() for value in values if len(value) >= _LEAST_SECRET]
+    return [value.encode() for value in values if len(value) >= LEAST_SECRET]
 
 
 def _header(reply: RawReply, name: str) -> str:

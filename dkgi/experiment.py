@@ -9,7 +9,6 @@ Not covered: many cells at once.
 """
 
 import errno
-import os
 import platform
 import subprocess
 from collections.abc import Mapping, Set
@@ -29,6 +28,7 @@ from dkgi.dataset import Dataset, prepare
 from dkgi.files import cannot_write
 from dkgi.gold import read_canary, read_gold
 from dkgi.harness import open_harness
+from dkgi.keys import LEAST_SECRET, read_key
 from dkgi.meter import Ledger
 from dkgi.models import open_models
 from dkgi.models.provider import ProviderSpec
@@ -138,8 +138,9 @@ def _secrets(experiment: Experiment) -> dict[str, str]:
     """What no agent may get to see, by what it is."""
     secrets = {"the canary that lies beside the labels": read_canary(experiment.dataset.name, cache_dir())}
     variable = experiment.model.key_variable if isinstance(experiment.model, ProviderSpec) else None
-    if variable:
-        secrets[f"the value of {variable}"] = os.environ[variable].strip()
+    key = read_key(variable) if variable else None
+    if key and len(key) >= LEAST_SECRET:
+        secrets[f"the value of {variable}"] = key
     return secrets
 
 

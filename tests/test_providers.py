@@ -81,9 +81,12 @@ def test_a_run_is_priced_before_and_billed_to_the_token_after(dkgi: Start, tmp_p
     assert results(tmp_path)[0].usage == Usage(1100, 1900, 0, 60, 0, 2)
 
 
-def test_without_a_key_one_line_says_so_before_anything_is_made(dkgi: Start, tmp_path: Path) -> None:
+def test_without_a_key_that_can_be_sent_one_line_says_so_before_anything_is_made(dkgi: Start, tmp_path: Path) -> None:
     with Loopback([ANSWER]) as server:
         assert end(dkgi(server, "limit=1", OPENAI_API_KEY=""), code=2).count("OPENAI_API_KEY") == 1
+        broken = end(dkgi(server, "limit=1", OPENAI_API_KEY=f"{KEY}\n2"), code=2)
+        assert broken.startswith("dkgi: OPENAI_API_KEY: ")
+        assert KEY not in broken
         assert list((tmp_path / "runs").glob("*")) == []
         assert "1 queries to answer" in end(dkgi(server, "limit=1", "dry_run=true", OPENAI_API_KEY=""))
 

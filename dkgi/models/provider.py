@@ -10,13 +10,13 @@ records (exchange.py).
 """
 
 import json
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import orjson
 
+from dkgi.keys import read_key
 from dkgi.types import ModelError, Place, Prices, Reply, RunStop, SetupError
 from dkgi.wires import parse_events
 
@@ -89,7 +89,7 @@ class Connection:
 def _read_key(spec: ProviderSpec) -> str | None:
     if spec.key_variable is None:
         return None
-    if key := os.environ.get(spec.key_variable, "").strip():
+    if key := read_key(spec.key_variable):
         return key
     raise SetupError(
         f"model={spec.name}: {spec.key_variable} is not set; put your API key in this environment variable"
