@@ -73,6 +73,9 @@ class Connections:
                     body += chunk
                     if len(body) > CAP_BYTES:
                         raise SendError("body", f"the reply is longer than {CAP_BYTES >> 20} MB", None)
+        except httpcore2.LocalProtocolError:
+            # Its text shows the header that cannot be sent, which may be the key.
+            raise SendError("connect", "a header of the request cannot be sent", None) from None
         except _BEFORE_SENDING as error:
             raise SendError("connect", _text(error), None) from error
         except (httpcore2.NetworkError, httpcore2.TimeoutException, httpcore2.ProtocolError) as error:

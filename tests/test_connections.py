@@ -88,6 +88,15 @@ def test_what_is_no_http_is_a_send_error(reply: bytes) -> None:
     assert caught.value.phase == "head"
 
 
+def test_a_header_that_cannot_be_sent_is_not_shown_and_nothing_is_sent() -> None:
+    with Loopback([Turn()]) as server, pytest.raises(SendError) as caught:
+        headers = [(b"authorization", b"Bearer sk-fake\n0123456789"), (b"content-length", b"2")]
+        Connections().send("POST", server.url, headers, b"{}", deadline=time.monotonic() + 10)
+    assert caught.value.phase == "connect"
+    assert "sk-fake" not in str(caught.value)
+    assert server.requests == []
+
+
 def test_a_proxy_of_the_environment_is_used_and_no_proxy_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
     def send(host: str) -> int:
         url = f"http://{host}/v1/responses"
