@@ -89,8 +89,8 @@ def test_what_is_no_http_is_a_send_error(reply: bytes) -> None:
 
 
 def test_a_header_that_cannot_be_sent_is_not_shown_and_nothing_is_sent() -> None:
+    headers = [(b"authorization", b"Bearer sk-fake\n0123456789"), (b"content-length", b"2")]
     with Loopback([Turn()]) as server, pytest.raises(SendError) as caught:
-        headers = [(b"authorization", b"Bearer sk-fake\n0123456789"), (b"content-length", b"2")]
         Connections().send("POST", server.url, headers, b"{}", deadline=time.monotonic() + 10)
     assert caught.value.phase == "connect"
     assert "sk-fake" not in str(caught.value)
