@@ -98,6 +98,7 @@ def test_a_reply_is_passed_on_whole_and_paid_by_its_own_figures(bench: Bench) ->
     assert reply.status_code == 200
     assert "hello" in reply.text
     assert transport.usage == Usage(input_fresh=800, cache_read=200, output=50, requests=1)
+    assert server.requests[0].headers["accept-encoding"] == "identity"
     assert bench.ledger.spent_usd == pytest.approx(GOOD_USD, abs=1e-9)
     assert len(server.requests) == 1
 
@@ -174,6 +175,7 @@ def test_an_error_status_has_a_class_and_costs_nothing(
     assert caught.kind == kind
     assert len(server.requests) == requests
     assert caught.usage == Usage(requests=requests)
+    assert not isinstance(body, dict) or body["error"]["message"] in str(caught)
     assert bench.ledger.spent_usd == 0
 
 

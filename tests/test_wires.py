@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dkgi.pricing import dollars
 from dkgi.types import Prices, Usage
-from dkgi.wires import WIRES, fault_of, parse_events
+from dkgi.wires import WIRES, Fault, fault_of, parse_events
 
 LUNA = Prices(input=0.10, cached_input=0.01, cache_write=0.125, output=0.50)
 CLAUDE = Prices(input=2.0, cached_input=0.20, cache_write=2.5, output=10.0)
@@ -116,6 +116,26 @@ def test_bytes_that_are_no_reply_are_a_fault(body: bytes, wire: str) -> None:
     assert WIRES[wire].read(body, streamed=False).fault
     assert WIRES[wire].read(body, streamed=True).fault
     assert fault_of(502, body).kind == "server"
+
+
+@pytest.mark.parametrize(
+    ("wire", "event", "kind"),
+    [
+        ("openai_responses", {"type": "error", "code": "rate_limit_exceeded", "message": "busy"}, "rate_limit"),
+        ("openai_responses", {"type": "error", "error": {"code": "server_error", "message": "busy"}}, "server"),
+        ("openai_chat", {"error": {"code": 429, "message": "busy"}}, "rate_limit"),
+        ("openai_chat", {"error": "busy"}, "server"),
+        (
+            "anthropic_messages",
+            {"type": "error", "error": {"type": "overloaded_error", "message": "busy"}},
+            "rate_limit",
+        ),
+        ("anthropic_messages", {"type": "error", "error": {"type": "api_error", "message": "busy"}}, "server"),
+    ],
+)
+def test_an_error_event_has_the_class_of_its_names(wire: str, event: dict[str, Any], kind: str) -> None:
+    body = b"data: " + json.dumps(event).encode() + b"\n\n"
+    assert WIRES[wire].read(body, streamed=True).fault == Fault(kind, "busy")
 
 
 def test_what_a_page_of_html_says_becomes_one_line() -> None:
