@@ -1,7 +1,7 @@
 """The command line: `python -m dkgi harness=native tools=full_dkgi model=heuristic limit=20`.
 
 Exit codes: 0 all queries are finished, 1 a bug or unfinished queries, 2 something the user can fix, 3 stopped for
-safety, 130 Ctrl-C, 143 SIGTERM, 129 SIGHUP.
+safety or by the provider's quota, 130 Ctrl-C, 143 SIGTERM, 129 SIGHUP.
 Not covered: the other verbs, which are modules of their own (python -m dkgi.relog, dkgi.ui).
 """
 

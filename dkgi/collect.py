@@ -1,6 +1,7 @@
 """The side of a cell that knows the answers: takes finished queries, reads gold, scores, and passes the score on.
 
->>> collector = Collector(cell, read_gold("hpo", "test", cache_dir()), canary, tracker)
+>>> secrets = {"the canary that lies beside the labels": canary}
+>>> collector = Collector(cell, read_gold("hpo", "test", cache_dir()), secrets, tracker)
 >>> for result in answer_queries(...):
 ...     score = collector.take(result)
 
@@ -24,13 +25,14 @@ from dkgi.types import QueryResult, SafetyStop, Score
 class Collector:
     """Scores of one cell; those of earlier sessions are in `scored` from the start. For one thread.
 
-    Raises SafetyStop where an earlier session saw that labels leak: such a cell is never gone on with.
+    `secrets` are texts that no trajectory may show, by what they are. Raises SafetyStop where an earlier session saw
+    one: such a cell is never gone on with.
     """
 
-    def __init__(self, cell: Cell, gold: Mapping[int, Set[int]], canary: str, tracker: Tracker) -> None:
+    def __init__(self, cell: Cell, gold: Mapping[int, Set[int]], secrets: Mapping[str, str], tracker: Tracker) -> None:
         self._cell = cell
         self._gold = gold
-        self._canary = canary.encode()
+        self._secrets = {what: secret.encode() for what, secret in secrets.items()}
         self._tracker = tracker
         self._path = cell.folder / "scores.jsonl"
         self._unsafe = cell.folder / "unsafe.txt"
@@ -43,14 +45,14 @@ class Collector:
                 self._log(*pair)
 
     def take(self, result: QueryResult) -> Score:
-        """Score a finished query and log it. Raises SafetyStop where its trajectory shows that labels leaked."""
+        """Score a finished query and log it. Raises SafetyStop where its trajectory shows a secret."""
         steps = self._cell.query_folder(result.number, result.repeat) / "steps.jsonl"
-        if self._canary in steps.read_bytes():
-            message = (
-                f"{steps}: holds the canary that lies beside the labels; a jail leaks, nothing of this cell counts"
-            )
-            write_atomically(self._unsafe, message.encode())
-            raise SafetyStop(message)
+        content = steps.read_bytes()
+        for what, secret in self._secrets.items():
+            if secret in content:
+                message = f"{steps}: holds {what}; a jail leaks, nothing of this cell counts"
+                write_atomically(self._unsafe, message.encode())
+                raise SafetyStop(message)
         earned = self._score(result)
         self._forget(result.number, result.repeat)
         self.scored.append((result, earned))

@@ -27,7 +27,10 @@ from dkgi.files import check_writable
 from dkgi.harness.native import NativeSpec
 from dkgi.jail.profile import SandboxSpec
 from dkgi.keys import looks_like_key
+from dkgi.models import open_models
 from dkgi.models.heuristic import HeuristicSpec
+from dkgi.models.provider import ProviderSpec
+from dkgi.models.replay import ReplaySpec
 from dkgi.models.scripted import ScriptedSpec
 from dkgi.paths import data_dir, runs_dir
 from dkgi.prompt import PromptSpec
@@ -36,10 +39,15 @@ from dkgi.types import Limits, SetupError, ToolPolicy
 RUN_KEYS = {"limit", "threads", "repeats", "retry", "dry_run", "keep_scratch", "tracking"}
 """Keys that say how much to run and what to keep; they are no part of what a cell is."""
 
+USD_CAPS = {"usd_query", "usd_run"}
+"""Keys of `limits` that say how much to spend; no part of a cell either."""
+
 LEAST = {
     "limits.wall_s": 0.1,
     "limits.max_turns": 1,
     "limits.attempts": 1,
+    "model.context_window": 1,
+    "model.max_output_tokens": 1,
     "harness.context.max_chars": 1,
     "harness.context.keep_turns": 1,
     "sandbox.wall_s": 1,
@@ -52,6 +60,7 @@ LEAST = {
 """The least value of a number; 0 where none is stated."""
 MOST = 1_000_000_000
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+_ADDRESS = re.compile(r"https?://[^/@\s]+(/[^@\s?#]*)?")
 
 Positive = Annotated[int, Field(gt=0, le=MOST, strict=True)]
 
@@ -80,7 +89,7 @@ class Experiment(BaseModel):
 
     dataset: DatasetSpec
     harness: NativeSpec
-    model: Annotated[HeuristicSpec | ScriptedSpec, Field(discriminator="kind")]
+    model: Annotated[HeuristicSpec | ScriptedSpec | ReplaySpec | ProviderSpec, Field(discriminator="kind")]
     tools: ToolPolicy
     sandbox: SandboxSpec
     prompt: PromptSpec
@@ -102,6 +111,12 @@ class Experiment(BaseModel):
                 raise ValueError(f"{key}: must be between {least} and {MOST:,}, not {value}")
             if key.endswith((".name", ".version", ".answer_key")) and not _NAME.fullmatch(value):
                 raise ValueError(f"{key}: use letters, digits, _, . and - alone, not {value!r}")
+            if key.endswith(".base_url") and not _ADDRESS.fullmatch(value):
+                raise ValueError(
+                    f"{key}: must be an address such as http://127.0.0.1:8000/v1, without user or password"
+                )
+        if isinstance(self.model, ReplaySpec):
+            self.model.check(self.axes)
         return self
 
     @property
@@ -119,7 +134,10 @@ class Experiment(BaseModel):
 
     def identity(self) -> dict[str, Any]:
         """The part of the configuration that can change an answer; two runs that agree in it are one cell."""
-        whole = self.model_dump(include={"harness", "model", "tools", "prompt", "limits"})
+        whole = self.model_dump(
+            include={"harness", "model", "tools", "prompt", "limits"},
+            exclude={"limits": USD_CAPS, "model": {"key_variable", "stream", "source"}},
+        )
         sandbox = {"kind": self.sandbox.kind}
         dataset = self.model_dump()["dataset"] | {"split": self.dataset.base_split}
         return whole | {"dataset": dataset, "sandbox": sandbox}
@@ -183,6 +201,9 @@ class ValidateCallback(Callback):
     def on_run_start(self, config: DictConfig, **_: Any) -> None:
         try:
             experiment = build(config)
+            # What a run would cost can be asked without a key.
+            if not experiment.dry_run:
+                open_models(experiment.model)
             check_writable(runs_dir())
         except SetupError as error:
             fail(error)

@@ -11,7 +11,7 @@ Not covered: many cells at once.
 import errno
 import platform
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from contextlib import closing
 from datetime import UTC, datetime
 from functools import partial
@@ -23,20 +23,23 @@ from dkgi.analysis import tables
 from dkgi.analysis.summary import summarise
 from dkgi.board import Board
 from dkgi.collect import Collector
-from dkgi.config import RUN_KEYS, Experiment, MlflowSpec, cell_id
+from dkgi.config import RUN_KEYS, USD_CAPS, Experiment, MlflowSpec, cell_id
 from dkgi.dataset import Dataset, prepare
 from dkgi.files import cannot_write
 from dkgi.gold import read_canary, read_gold
 from dkgi.harness import open_harness
+from dkgi.keys import LEAST_SECRET, read_key
+from dkgi.meter import Ledger
 from dkgi.models import open_models
+from dkgi.models.provider import ProviderSpec
 from dkgi.paths import cache_dir, runs_dir
-from dkgi.pricing import expected_dollars
+from dkgi.pricing import dollars, expected_dollars
 from dkgi.prompt import prompt_digest, render_prompt
 from dkgi.runner import CellRun, answer_queries
 from dkgi.seats import Seats
 from dkgi.store import Cell, Lock, open_cell
 from dkgi.tracking import Tracker
-from dkgi.types import Query, SafetyStop
+from dkgi.types import Query, RunStop, SafetyStop, SetupError
 
 _FULL_OR_READ_ONLY = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM}
 
@@ -57,7 +60,6 @@ def run(experiment: Experiment) -> int:
 def _run(experiment: Experiment) -> int:
     harness = open_harness(experiment.harness)
     harness.check(experiment.tools)
-    models = open_models(experiment.model)
     dataset = prepare(experiment.dataset, cache_dir())
     queries = _select(experiment, dataset)
     digests = {
@@ -70,6 +72,7 @@ def _run(experiment: Experiment) -> int:
     with Seats(experiment, dataset.export, cache_dir()) as seats:
         if experiment.dry_run:
             return _report_dry_run(experiment, queries, prompt, cell_id(experiment, digests))
+        models = open_models(experiment.model)
         cell = open_cell(runs_dir(), cell_id(experiment, digests), _manifest(experiment, digests, seats.programs))
         _warn_of_other_code(cell)
         cell_run = CellRun(
@@ -80,6 +83,9 @@ def _run(experiment: Experiment) -> int:
             policy=experiment.tools,
             limits=experiment.limits,
             prices=experiment.model.prices,
+            ledger=Ledger(
+                cap_usd=experiment.limits.usd_run, prices=experiment.model.prices, spent_usd=_spent(experiment, cell)
+            ),
             answer_key=experiment.prompt.answer_key,
             prompt=prompt,
             seat=seats.open,
@@ -94,12 +100,13 @@ def _answer(experiment: Experiment, cell_run: CellRun, queries: list[Query]) -> 
     cell, spec = cell_run.cell, experiment.dataset
     tracker = _open_tracker(experiment, cell)
     gold = read_gold(spec.name, spec.base_split, cache_dir())
-    collector = Collector(cell, gold, read_canary(spec.name, cache_dir()), tracker)
+    collector = Collector(cell, gold, _secrets(experiment), tracker)
     wanted = {(query.number, repeat) for query in queries for repeat in range(experiment.repeats)}
     todo = _unfinished(experiment, cell, queries)
     label = " · ".join(experiment.axes[axis] for axis in ("dataset", "split", "harness", "tools", "model"))
     earlier = [pair for pair in collector.scored if (pair[0].number, pair[0].repeat) in wanted]
     redo = {(query.number, repeat) for query, repeat in todo}
+    _say_price(experiment, cell_run.ledger, len(todo))
     code = 0
     try:
         with (
@@ -112,7 +119,10 @@ def _answer(experiment: Experiment, cell_run: CellRun, queries: list[Query]) -> 
                 board.update(result, collector.take(result))
     except KeyboardInterrupt as stop:
         code = signals.exit_code(stop)
-    except SafetyStop:
+    except RunStop as stop:
+        console.stderr().print(f"dkgi: {stop}", soft_wrap=True)
+        code = 3
+    except (SafetyStop, SetupError):
         tracker.finish({}, complete=False)
         raise
     scored = [pair for pair in collector.scored if (pair[0].number, pair[0].repeat) in wanted]
@@ -120,8 +130,18 @@ def _answer(experiment: Experiment, cell_run: CellRun, queries: list[Query]) -> 
     if scored:
         tables.show({label: summarise(scored)})
     missing = len(wanted) - len(scored)
-    _say_what_next(cell, missing, experiment)
+    _say_what_next(cell, missing, experiment, cell_run.ledger.refused)
     return code or int(missing > 0)
+
+
+def _secrets(experiment: Experiment) -> dict[str, str]:
+    """What no agent may get to see, by what it is."""
+    secrets = {"the canary that lies beside the labels": read_canary(experiment.dataset.name, cache_dir())}
+    variable = experiment.model.key_variable if isinstance(experiment.model, ProviderSpec) else None
+    key = read_key(variable) if variable else None
+    if key and len(key) >= LEAST_SECRET:
+        secrets[f"the value of {variable}"] = key
+    return secrets
 
 
 def _select(experiment: Experiment, dataset: Dataset) -> list[Query]:
@@ -130,7 +150,7 @@ def _select(experiment: Experiment, dataset: Dataset) -> list[Query]:
 
 
 def _unfinished(experiment: Experiment, cell: Cell, queries: list[Query]) -> list[tuple[Query, int]]:
-    """What is still to do, repeat by repeat, so that an early end leaves whole repeats."""
+    """What is still to do: first what was begun, then repeat by repeat, so that an early end leaves whole repeats."""
     again = {"none": (), "infra": ("failed_infra",), "failed": ("failed_infra", "failed_agent")}[experiment.retry]
     todo = []
     for repeat in range(experiment.repeats):
@@ -138,7 +158,7 @@ def _unfinished(experiment: Experiment, cell: Cell, queries: list[Query]) -> lis
             result = cell.result(query.number, repeat)
             if result is None or result.outcome in again:
                 todo.append((query, repeat))
-    return todo
+    return sorted(todo, key=lambda entry: not cell.query_folder(entry[0].number, entry[1]).exists())
 
 
 def _prompt(experiment: Experiment, query: Query) -> str:
@@ -159,7 +179,7 @@ def _manifest(experiment: Experiment, digests: Mapping[str, str], programs: Mapp
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "dkgi_version": __version__,
         "git_commit": _git_commit(),
-        "config": experiment.model_dump(mode="json", exclude=RUN_KEYS),
+        "config": experiment.model_dump(mode="json", exclude={**dict.fromkeys(RUN_KEYS, True), "limits": USD_CAPS}),
         "axes": experiment.axes,
         "digests": dict(digests),
         "python": platform.python_version(),
@@ -188,23 +208,46 @@ def _warn_of_other_code(cell: Cell) -> None:
         console.stderr().print(f"cell {cell.id} was begun with another version of dkgi ({made})", soft_wrap=True)
 
 
+def _spent(experiment: Experiment, cell: Cell) -> float:
+    """Dollars that all earlier runs of the cell have cost; also those whose queries are not finished."""
+    return sum(dollars(usage, experiment.model.prices) or 0.0 for usage in cell.spent().values())
+
+
+def _price(experiment: Experiment, queries: int) -> str:
+    each = expected_dollars(experiment.tools, experiment.model.prices)
+    if each is None:
+        return "no price is known for this model"
+    return f"about ${each * queries:,.2f} (${each:.4f} a query)"
+
+
+def _say_price(experiment: Experiment, ledger: Ledger, queries: int) -> None:
+    """What is to be paid for, before the first request that costs anything."""
+    if queries and expected_dollars(experiment.tools, experiment.model.prices):
+        cap = experiment.limits.usd_run
+        bound = "no cap (limits.usd_run=null)" if cap is None else f"limits.usd_run=${cap:,.2f}"
+        line = f"{queries:,} queries to answer, {_price(experiment, queries)}; ${ledger.spent_usd:,.4f} spent so far, {bound}"
+        console.stderr().print(line, soft_wrap=True)
+
+
 def _report_dry_run(experiment: Experiment, queries: list[Query], prompt: Any, cell: str) -> int:
     """What a run would do: one prompt to read (stdout), then cell, queries and price."""
     done = Cell(runs_dir() / "cells" / cell)
     left = [q for q in queries for repeat in range(experiment.repeats) if done.result(q.number, repeat) is None]
-    each = expected_dollars(experiment.tools, experiment.model.prices)
-    price = (
-        "no price is known for this model" if each is None else f"about ${each * len(left):,.2f} (${each:.4f} a query)"
-    )
+    price = _price(experiment, len(left))
     with console.printing():
         console.stdout().print(prompt(queries[0]), soft_wrap=True)
     console.stderr().print(f"cell {cell}: {len(left)} queries to answer, {price}. Nothing was run.", soft_wrap=True)
     return 0
 
 
-def _say_what_next(cell: Cell, missing: int, experiment: Experiment) -> None:
+def _say_what_next(cell: Cell, missing: int, experiment: Experiment, refused: Set[str]) -> None:
     err = console.stderr()
-    if missing:
+    if missing and refused:
+        caps = " and ".join(sorted(refused))
+        err.print(
+            f"{missing} queries wait for money: raise {caps} and the same command goes on with them", soft_wrap=True
+        )
+    elif missing:
         err.print(f"{missing} queries are not finished: the same command goes on with them", soft_wrap=True)
     err.print(f"cell {cell.id} is in {cell.folder}", soft_wrap=True)
     if experiment.keep_scratch:

@@ -1,4 +1,4 @@
-"""API keys never enter a configuration: refuse what looks like one before anything can write it down.
+"""API keys come from the environment alone; what looks like one elsewhere is refused before anything writes it down.
 
 >>> looks_like_key("sk-ant-REDACTED")
 True
@@ -6,12 +6,31 @@ True
 Not covered: keys of other makers, which look like anything; no group of the configuration has a field for one.
 """
 
+import os
 import re
 from collections.abc import Sequence
 
 from dkgi.types import SetupError
 
 _KEY = re.compile(r"\b(sk-[A-Za-z0-9_-]{8,}|AIza[A-Za-z0-9_-]{20,}|gh[pousr]_[A-Za-z0-9]{20,})")
+
+
+LEAST_SECRET = 8
+"""Characters of a key that is a secret; shorter ones are placeholders for servers that want any, such as EMPTY."""
+_PRINTABLE = re.compile(r"[!-~]+")
+
+
+def read_key(variable: str) -> str | None:
+    """The key in an environment variable; None where there is none.
+
+    Raises SetupError where it cannot go into a request: what libraries say of such a header would show it.
+    """
+    key = os.environ.get(variable, "").strip()
+    if key and not _PRINTABLE.fullmatch(key):
+        raise SetupError(
+            f"{variable}: a key has letters, digits and signs alone; this one holds a space or another character"
+        )
+    return key or None
 
 
 def looks_like_key(value: object) -> bool:

@@ -17,9 +17,11 @@ from queue import Empty, SimpleQueue
 from time import monotonic, time
 
 from dkgi.answer import parse_answer
+from dkgi.meter import Ledger
 from dkgi.pricing import dollars
 from dkgi.store import Cell, Journal, RecordedAttempt
 from dkgi.types import (
+    Account,
     AnswerError,
     Attempt,
     CommandRunner,
@@ -27,6 +29,7 @@ from dkgi.types import (
     Limits,
     ModelSource,
     Outcome,
+    Place,
     Prices,
     Query,
     QueryResult,
@@ -38,6 +41,7 @@ from dkgi.types import (
     Workspace,
 )
 
+RUN_CAP = "limits.usd_run"
 _PATIENCE_S = 10.0
 _AGENT_STOPS = {"bad_answer", "time_limit", "turn_limit", "refused"}
 
@@ -56,7 +60,7 @@ class CellRun:
 
     `seat` opens a checked place for one attempt and takes it away again; it gets the file that records the commands
     and raises SandboxError where the place is not safe. `prompt` renders the message for a query. `cancel` ends the
-    commands of all seats.
+    commands of all seats. `ledger` holds the money of the run.
     """
 
     cell: Cell
@@ -66,6 +70,7 @@ class CellRun:
     policy: ToolPolicy
     limits: Limits
     prices: Prices | None
+    ledger: Ledger
     answer_key: str
     prompt: Callable[[Query], str]
     seat: Callable[[Path], AbstractContextManager[Seat]]
@@ -75,7 +80,8 @@ class CellRun:
 def answer_queries(run: CellRun, todo: Sequence[tuple[Query, int]], *, threads: int) -> Generator[QueryResult]:
     """Answer each (query, repeat) and yield its result as it comes. Closing the iterator ends all work.
 
-    Raises what a worker raised: a fault in the program, or a SetupError such as a full disk.
+    A query that has no money left is put off, and once the run has none no other is begun. Raises what a worker raised:
+    a fault in the program, a SetupError such as a full disk, or a RunStop of the provider.
     """
     waiting: SimpleQueue[tuple[Query, int]] = SimpleQueue()
     for entry in todo:
@@ -85,7 +91,7 @@ def answer_queries(run: CellRun, todo: Sequence[tuple[Query, int]], *, threads: 
 
     def work() -> None:
         try:
-            while not stop.is_set():
+            while not stop.is_set() and RUN_CAP not in run.ledger.refused:
                 query, repeat = waiting.get_nowait()
                 if result := _Work(run, query, repeat, stop).answer():
                     finished.put(result)
@@ -134,20 +140,26 @@ class _Work:
         cell, key = self.run.cell, (self.query.number, self.repeat)
         earlier = cell.attempts(*key)
         # A query that is finished and tried again gets all its attempts anew; what it spent stays counted.
-        tried = 0 if cell.result(*key) else sum(attempt.end is not None for attempt in earlier)
+        tried = 0 if cell.result(*key) else sum(attempt.counts for attempt in earlier)
+        spent = sum((attempt.usage for attempt in earlier), Usage())
+        account = self.run.ledger.account(
+            cap_usd=self.run.limits.usd_query, spent_usd=dollars(spent, self.run.prices) or 0.0
+        )
         ends: list[Attempt] = []
         with Journal(cell, *key) as journal:
             number = earlier[-1].number if earlier else 0
-            last = next((a.end for a in reversed(earlier) if a.end), None) if tried else None
+            last = next((a.end for a in reversed(earlier) if a.counts), None) if tried else None
             while not (last and last.stop == "answered") and tried < self.run.limits.attempts:
                 if not self._back_off(tried, last):
                     return None
                 number += 1
                 tried += 1
-                last = self._attempt(number, journal)
-                if self.stop.is_set() or last.stop == "budget":
+                last = self._attempt(number, account, journal)
+                if self.stop.is_set():
                     return None
                 journal.end(number, last)
+                if last.stop == "budget":
+                    return None
                 ends.append(last)
         result = self._result(earlier, ends)
         cell.write(result)
@@ -159,15 +171,17 @@ class _Work:
             return not self.stop.is_set()
         return not self.stop.wait(self.run.limits.backoff_s * 2 ** (tried - 1))
 
-    def _attempt(self, number: int, journal: Journal) -> Attempt:
+    def _attempt(self, number: int, account: Account, journal: Journal) -> Attempt:
         run, query = self.run, self.query
 
         def record(step: Step) -> None:
             journal.step(number, step)
 
+        folder = run.cell.query_folder(query.number, self.repeat)
         try:
-            with run.seat(run.cell.query_folder(query.number, self.repeat) / "commands.jsonl") as seat:
-                model = run.models.model(query.number, number, monotonic() + run.limits.wall_s)
+            with run.seat(folder / "commands.jsonl") as seat:
+                deadline = monotonic() + run.limits.wall_s
+                model = run.models.model(Place(query.number, self.repeat, number, deadline, folder, account))
                 prompt = run.prompt(query)
                 task = Task(query, prompt, run.policy, run.limits, seat.workspace, model, seat.commands, record)
                 return self._judged(run.harness.run(task))
@@ -186,7 +200,7 @@ class _Work:
 
     def _result(self, earlier: Sequence[RecordedAttempt], ends: Sequence[Attempt]) -> QueryResult:
         run, query = self.run, self.query
-        past = [attempt.end for attempt in earlier if attempt.end]
+        past = [attempt.end for attempt in earlier if attempt.end and attempt.counts]
         last = [*past, *ends][-1]
         usage = sum((a.usage for a in earlier), Usage()) + sum((a.usage for a in ends), Usage())
         answered = last.stop == "answered"
@@ -200,7 +214,7 @@ class _Work:
             query=query.text,
             outcome=_outcome(last),
             stops=tuple(end.stop for end in [*past, *ends]),
-            interrupted=sum(attempt.end is None for attempt in earlier),
+            interrupted=sum(not attempt.counts for attempt in earlier),
             final_answer=last.final_answer,
             node_ids=parse_answer(last.final_answer, key=run.answer_key).entries if answered else (),
             usage=usage,

@@ -3,6 +3,7 @@
     cells/5d1f0c9a7e42/manifest.json
     cells/5d1f0c9a7e42/scores.jsonl                     {"number":17,"repeat":0,"hit_at_1":1.0,...}
     cells/5d1f0c9a7e42/queries/17/0/steps.jsonl         {"attempt":1,"step":{...}} ... {"attempt":1,"end":{...}}
+    cells/5d1f0c9a7e42/queries/17/0/exchange.jsonl.zst  every request to a provider and its bill (exchange.py)
     cells/5d1f0c9a7e42/queries/17/0/result.json         written last: a query is finished when it exists
 
 MLflow and every table are derived from it. A process may be killed at any moment: steps are appended and flushed as
@@ -21,6 +22,7 @@ from typing import Any, Self
 import orjson
 from pydantic import TypeAdapter
 
+from dkgi import recording
 from dkgi.files import cannot_write, dump_json, read_json, write_atomically
 from dkgi.types import Attempt, QueryResult, SetupError, Step, Usage
 
@@ -31,19 +33,27 @@ _ATTEMPT = TypeAdapter(Attempt)
 
 @dataclass(frozen=True, slots=True)
 class RecordedAttempt:
-    """An attempt as the store has it. `end` is None where its process died."""
+    """An attempt as the store has it. `end` is None where its process died; `billed` is then what its requests cost,
+    or None where its model was none of a provider's.
+    """
 
     number: int
     steps: tuple[Step, ...]
     end: Attempt | None
+    billed: Usage | None = None
+
+    @property
+    def counts(self) -> bool:
+        """Whether it is one of the query's tries; one that was cut off or put off for want of money is not."""
+        return self.end is not None and self.end.stop != "budget"
 
     @property
     def usage(self) -> Usage:
-        """What it spent; not complete where it was cut off, since a request may have been under way."""
+        """What it spent. Without an end or a bill not complete, since a request may have been under way."""
         if self.end:
             return self.end.usage
         spent = sum((step.usage for step in self.steps if step.usage), Usage())
-        return replace(spent, complete=False)
+        return self.billed or replace(spent, complete=False)
 
     @property
     def wall_s(self) -> float:
@@ -104,12 +114,28 @@ class Cell:
             return []
         except (ValueError, KeyError, TypeError):
             raise SetupError(f"{path}: damaged; move it and result.json away and the query runs again") from None
-        return [RecordedAttempt(n, tuple(found), ends.get(n)) for n, found in sorted(steps.items())]
+        return [
+            RecordedAttempt(n, tuple(found), ends.get(n), None if n in ends else _billed(path.parent, n))
+            for n, found in sorted(steps.items())
+        ]
 
     def steps(self, number: int, repeat: int) -> list[Step]:
         """The trajectory of the last attempt at a query."""
         attempts = self.attempts(number, repeat)
         return list(attempts[-1].steps) if attempts else []
+
+    def spent(self) -> dict[tuple[int, int], Usage]:
+        """What each query that was begun has spent in all its attempts, by number and repeat."""
+        spent = {}
+        for key in self._keys("steps.jsonl"):
+            result = self.result(*key)
+            folder = self.query_folder(*key)
+            # Steps that are younger than the result are of attempts that it does not know.
+            if result and _changed(folder / "steps.jsonl") <= _changed(folder / "result.json"):
+                spent[key] = result.usage
+            else:
+                spent[key] = sum((attempt.usage for attempt in self.attempts(*key)), Usage())
+        return spent
 
     def query_folder(self, number: int, repeat: int) -> Path:
         return self.folder / "queries" / str(number) / str(repeat)
@@ -210,6 +236,17 @@ def find_cells(runs: Path, prefixes: list[str]) -> list[Cell]:
         if not any(cell.id.startswith(prefix) for cell in found):
             raise SetupError(f"{prefix}: no cell in {runs / 'cells'} has an id that begins so")
     return [cell for cell in found if not prefixes or cell.id.startswith(tuple(prefixes))]
+
+
+def _billed(folder: Path, attempt: int) -> Usage | None:
+    """What the requests of an attempt that was cut off cost; None where none is recorded."""
+    if not (folder / recording.NAME).exists():
+        return None
+    return recording.usage_of_attempt(folder, attempt)
+
+
+def _changed(path: Path) -> int:
+    return path.stat().st_mtime_ns
 
 
 def _cut_torn_line(file: Any) -> None:

@@ -46,8 +46,12 @@ class SafetyStop(Exception):
     """Labels or a key were seen where they must not be: the whole run stops."""
 
 
+class RunStop(Exception):
+    """The run cannot go on, whatever the query (a provider's quota is used up); the message is one line. Exit code 3."""
+
+
 class ModelError(Exception):
-    """A model gave no reply. `usage` is what the failing request cost all the same."""
+    """A model gave no reply. `usage` is what it cost all the same; `kind` is a class of exchange.py's table."""
 
     def __init__(self, message: str, *, kind: str, usage: "Usage | None" = None, retryable: bool = False) -> None:
         super().__init__(message)
@@ -100,6 +104,47 @@ class Prices:
     cached_input: float
     cache_write: float
     output: float
+
+
+class Hold(Protocol):
+    """Money set aside for one request that is under way."""
+
+    @property
+    def bound(self) -> Usage:
+        """The most that the request can use: what is held, and what it counts as where no figures come back."""
+
+    def settle(self, usage: Usage | None) -> Usage:
+        """Give the rest back and return what is counted: `usage`, or with None the bound with `complete=False`.
+
+        Called once, on every way out.
+        """
+
+
+class Account(Protocol):
+    """The money of one query. Thread-safe."""
+
+    def hold(self, bound: Usage, *, deadline: float) -> Hold:
+        """Set aside the price of `bound`; wait while only the open holds of other requests stand in the way.
+
+        Raises ModelError: `budget` where a cap does not have it, `timeout` where `deadline` passes in waiting.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a model's requests belong: one attempt (counted from 1) at a query.
+
+    deadline  a `time.monotonic()` instant by which every request has ended
+    folder    the query's folder in the store, which exists
+    account   pays for what is sent
+    """
+
+    query: int
+    repeat: int
+    attempt: int
+    deadline: float
+    folder: Path
+    account: Account
 
 
 # ------------------------------------------------------------------- the conversation
@@ -215,7 +260,8 @@ class Limits:
     """Bounds of one query (from YAML).
 
     `wall_s` seconds an attempt, `max_turns` replies an attempt (None: no bound), `attempts` a query,
-    `backoff_s` seconds before the second attempt, doubled before each further one.
+    `backoff_s` seconds before the second attempt, doubled before each further one. `usd_query` and `usd_run` are dollars
+    that a query and all of its cell may cost (None: no bound); they say how far to go and are no part of a cell.
     """
 
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
@@ -223,6 +269,8 @@ class Limits:
     max_turns: int | None
     attempts: int
     backoff_s: float
+    usd_query: float | None = None
+    usd_run: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,12 +330,15 @@ class CommandRunner(Protocol):
 
 class Model(Protocol):
     def reply(self, history: Sequence[Item], tools: Sequence[ToolSpec]) -> Reply:
-        """The next reply to `history`. Keeps no state between calls. Raises ModelError and nothing else."""
+        """The next reply to `history`. Keeps no state between calls.
+
+        Raises ModelError; RunStop and SetupError (a wrong key, say) where no query can be answered.
+        """
 
 
 class ModelSource(Protocol):
-    def model(self, query: int, attempt: int, deadline: float) -> Model:
-        """The model for one attempt (counted from 1) at a query; `deadline` is a `time.monotonic()` instant."""
+    def model(self, place: Place) -> Model:
+        """The model for one attempt at a query."""
 
 
 class Tool(Protocol):
@@ -366,7 +417,7 @@ class Score:
 class QueryResult:
     """What one query came to, without gold and scores. Usage, cost and time are of all attempts together.
 
-    `stops` has one entry an attempt; `interrupted` counts tries that a dying process cut off.
+    `stops` has one entry an attempt; `interrupted` counts those that a dying process or a cap cut off, which have none.
     `cost_usd` is None where the model has no price. `turns`, `tool_calls`, `tool_errors` are of the last attempt.
     """
 

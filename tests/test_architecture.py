@@ -45,6 +45,17 @@ def test_only_tracking_imports_mlflow() -> None:
     assert all(inside(name, ("dkgi.tracking",)) for name in users)
 
 
+def test_only_the_wires_import_a_provider_sdk() -> None:
+    users = {
+        name: {used.split(".")[0] for used in imports(path)} & {"openai", "anthropic"} for name, path in MODULES.items()
+    }
+    assert {name: sdks for name, sdks in users.items() if sdks} == {
+        "dkgi.models.anthropic_messages": {"anthropic"},
+        "dkgi.models.openai_chat": {"openai"},
+        "dkgi.models.openai_responses": {"openai"},
+    }
+
+
 @pytest.mark.parametrize("module", [name for name in MODULES if inside(name, AGENTS_SIDE)])
 def test_the_agents_side_imports_nothing_that_knows_answers(module: str) -> None:
     assert [used for used in imports(MODULES[module]) if inside(used, LABELS_SIDE)] == []

@@ -14,7 +14,8 @@ from dkgi.types import QueryResult, SafetyStop, Step
 from tests.results import query_result as result
 
 GOLD = {3: {1, 2}, 4: {9}}
-CANARY = "canary-5b1f"
+CANARY, KEY = "canary-5b1f", "not-a-real-key-81c2"
+SECRETS = {"the canary that lies beside the labels": CANARY, "the value of SOME_KEY": KEY}
 
 
 @dataclass
@@ -48,7 +49,7 @@ def scores(cell: Cell) -> list[Mapping[str, float]]:
 
 def test_a_finished_query_is_scored_recorded_and_logged(cell: Cell) -> None:
     tracker = Memory()
-    score = Collector(cell, GOLD, CANARY, tracker).take(finish(cell, result(3)))
+    score = Collector(cell, GOLD, SECRETS, tracker).take(finish(cell, result(3)))
     assert score.hit_at_1 == 1
     assert [(line["number"], line["hit_at_1"], line["recall_at_20"]) for line in scores(cell)] == [(3, 1.0, 0.5)]
     assert tracker.logged == [(3, 1.0)]
@@ -56,14 +57,14 @@ def test_a_finished_query_is_scored_recorded_and_logged(cell: Cell) -> None:
 
 def test_a_failed_query_scores_zero_whatever_it_said(cell: Cell) -> None:
     failed = replace(result(3), outcome="failed_agent")
-    assert Collector(cell, GOLD, CANARY, NullTracker()).take(finish(cell, failed)).mrr == 0
+    assert Collector(cell, GOLD, SECRETS, NullTracker()).take(finish(cell, failed)).mrr == 0
 
 
 def test_results_of_earlier_sessions_are_scored_again_and_logged_where_the_log_lacks_them(cell: Cell) -> None:
     finish(cell, result(3))
     finish(cell, replace(result(4), node_ids=(7,)))
     tracker = Memory()
-    collector = Collector(cell, GOLD, CANARY, tracker)
+    collector = Collector(cell, GOLD, SECRETS, tracker)
     assert [(r.number, s.hit_at_1) for r, s in collector.scored] == [(3, 1.0), (4, 0.0)]
     assert tracker.logged == [(3, 1.0), (4, 0.0)]
     assert [line["number"] for line in scores(cell)] == [3, 4]
@@ -71,27 +72,33 @@ def test_results_of_earlier_sessions_are_scored_again_and_logged_where_the_log_l
 
 def test_a_query_that_is_tried_again_counts_once(cell: Cell) -> None:
     finish(cell, replace(result(3), outcome="failed_infra"))
-    collector = Collector(cell, GOLD, CANARY, NullTracker())
+    collector = Collector(cell, GOLD, SECRETS, NullTracker())
     collector.take(finish(cell, result(3)))
     assert [(r.number, s.hit_at_1) for r, s in collector.scored] == [(3, 1.0)]
     assert [line["hit_at_1"] for line in scores(cell)] == [1.0]
 
 
 def test_a_canary_in_a_trajectory_stops_the_run_before_the_score_counts(cell: Cell) -> None:
-    collector = Collector(cell, GOLD, CANARY, NullTracker())
+    collector = Collector(cell, GOLD, SECRETS, NullTracker())
     with pytest.raises(SafetyStop, match="canary"):
         collector.take(finish(cell, result(3), said=f"I found {CANARY} in a file"))
     assert collector.scored == []
     assert scores(cell) == []
 
 
+def test_a_key_in_a_trajectory_stops_the_run_and_is_not_shown(cell: Cell) -> None:
+    with pytest.raises(SafetyStop, match="the value of SOME_KEY") as caught:
+        Collector(cell, GOLD, SECRETS, NullTracker()).take(finish(cell, result(3), said=f"env: {KEY}"))
+    assert KEY not in str(caught.value)
+
+
 def test_a_cell_that_saw_a_canary_is_never_gone_on_with(cell: Cell) -> None:
     with pytest.raises(SafetyStop):
-        Collector(cell, GOLD, CANARY, NullTracker()).take(finish(cell, result(3), said=CANARY))
+        Collector(cell, GOLD, SECRETS, NullTracker()).take(finish(cell, result(3), said=CANARY))
     with pytest.raises(SafetyStop, match="canary"):
-        Collector(cell, GOLD, CANARY, NullTracker())
+        Collector(cell, GOLD, SECRETS, NullTracker())
 
 
 def test_a_query_without_gold_is_a_fault_and_not_a_zero(cell: Cell) -> None:
     with pytest.raises(KeyError):
-        Collector(cell, {}, CANARY, NullTracker()).take(finish(cell, result(3)))
+        Collector(cell, {}, SECRETS, NullTracker()).take(finish(cell, result(3)))

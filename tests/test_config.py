@@ -1,5 +1,7 @@
 """Every shipped option composes and checks out; every mistake is one line that names its key."""
 
+import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -16,9 +18,23 @@ GROUPS = sorted(
 )
 OPTIONS = sorted((path.parent.name, path.stem) for group in GROUPS for path in (CONF / group).glob("*.yaml"))
 EXPERIMENTS = sorted(path.stem for path in (CONF / "experiment").glob("*.yaml"))
-NEEDED = {"scripted": ["model.replies=replies.json"]}
+PROVIDERS = ("luna", "astra", "claude")
+NEEDED = {
+    "scripted": ["model.replies=replies.json"],
+    "local": ["model.base_url=http://127.0.0.1:8000/v1"],
+    "replay": ["model.cell=5d1f"],
+}
 
 
+@pytest.fixture
+def recorded_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DKGI_RUNS", str(tmp_path))
+    folder = tmp_path / "cells" / "5d1f00000000"
+    folder.mkdir(parents=True)
+    (folder / "manifest.json").write_text(json.dumps({"axes": load([]).axes}))
+
+
+@pytest.mark.usefixtures("recorded_cell")
 @pytest.mark.parametrize(("group", "option"), OPTIONS)
 def test_every_shipped_option_composes_and_checks_out(group: str, option: str) -> None:
     experiment = load([f"{group}={option}", *NEEDED.get(option, [])])
@@ -63,6 +79,7 @@ def test_every_shipped_experiment_composes_and_checks_out(name: str) -> None:
         ("harness.context.max_chars=x", "harness.context.max_chars"),
         ("model.prices.input=free", "model.prices.input"),
         ("model.name=${nowhere}", "model.name"),
+        ("model=local", "model.base_url"),
     ],
 )
 def test_a_wrong_value_is_one_line_that_names_its_key(override: str, named: str) -> None:
@@ -70,6 +87,27 @@ def test_a_wrong_value_is_one_line_that_names_its_key(override: str, named: str)
         load([override])
     (line,) = str(caught.value).splitlines()
     assert line.startswith(f"{named}: ")
+
+
+@pytest.mark.parametrize(
+    ("override", "named"),
+    [
+        ("model.base_url=127.0.0.1:8000/v1", "model.base_url"),
+        ("model.base_url=ftp://127.0.0.1/v1", "model.base_url"),
+        ("model.base_url=https://me:secret@example.org/v1", "model.base_url"),
+        ("model.base_url='https://example.org/v1?key=secret'", "model.base_url"),
+        ("model.max_output_tokens=0", "model.max_output_tokens"),
+        ("model.stream=sometimes", "model.stream"),
+        ("model.kind=openai", "model"),
+        ("+model.api_key=secret", "model.api_key"),
+    ],
+)
+def test_a_wrong_value_of_a_provider_is_one_line_that_names_its_key(override: str, named: str) -> None:
+    with pytest.raises(SetupError) as caught:
+        load(["model=luna", override])
+    (line,) = str(caught.value).splitlines()
+    assert line.startswith(f"{named}: ")
+    assert "secret" not in line
 
 
 def test_several_faults_are_told_together() -> None:
@@ -95,8 +133,23 @@ def test_what_cannot_change_an_answer_is_not_part_of_a_cell() -> None:
         "tracking=none",
         "sandbox.memory_mb=1234",
         "dataset.split=test-0.1",
+        "limits.usd_run=70",
+        "limits.usd_query=1",
     ]
     assert {cell_id(load([override]), {}) for override in same} == {cell_id(load([]), {})}
+
+
+@pytest.mark.parametrize("override", ["model.key_variable=OTHER", "model.stream=false", "model.source=elsewhere"])
+def test_how_a_provider_is_reached_is_not_part_of_a_cell(override: str) -> None:
+    assert cell_id(load(["model=luna", override]), {}) == cell_id(load(["model=luna"]), {})
+
+
+@pytest.mark.parametrize(
+    "override",
+    ["model.model=other", "model.base_url=http://other/v1", "model.effort=low", "model.max_output_tokens=99"],
+)
+def test_what_a_provider_is_asked_makes_another_cell(override: str) -> None:
+    assert cell_id(load(["model=luna", override]), {}) != cell_id(load(["model=luna"]), {})
 
 
 @pytest.mark.parametrize(
@@ -128,8 +181,6 @@ def test_digests_of_prompts_export_and_labels_make_another_cell() -> None:
 
 
 def dkgi(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    import os
-
     return subprocess.run(
         [sys.executable, "-m", "dkgi", *arguments],
         capture_output=True,
@@ -163,7 +214,8 @@ def test_an_unknown_option_lists_the_known_ones() -> None:
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert line.startswith("dkgi: ")
-    assert "heuristic scripted" in line
+    listed = line.partition("'model':")[2].partition(";")[0].split()
+    assert listed == [option for group, option in OPTIONS if group == "model"]
 
 
 @pytest.mark.parametrize(
@@ -209,7 +261,7 @@ try:
     main()
 except SystemExit:
     pass
-heavy = {"mlflow", "openai", "anthropic", "pandas", "numpy", "pydantic", "scipy", "httpx"} & set(sys.modules)
+heavy = {"mlflow", "openai", "anthropic", "pandas", "numpy", "pydantic", "scipy", "httpx2", "zstandard"} & set(sys.modules)
 print("HEAVY", sorted(heavy))
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
@@ -225,3 +277,21 @@ def test_options_of_a_user_folder_come_before_the_shipped_ones(tmp_path: Path) -
     (tmp_path / "limits" / "default.yaml").write_text("wall_s: 7.0\nmax_turns: 3\nattempts: 1\nbackoff_s: 0.0\n")
     done = dkgi("--cfg", "job", DKGI_CONF=str(tmp_path))
     assert "wall_s: 7.0" in done.stdout
+
+
+@pytest.mark.parametrize("model", PROVIDERS)
+def test_a_missing_key_exits_2_and_names_its_variable_before_there_is_any_folder(model: str, tmp_path: Path) -> None:
+    variable = load([f"model={model}"]).model_dump()["model"]["key_variable"]
+    environment = {"DKGI_RUNS": str(tmp_path / "runs"), "DKGI_DATA": str(tmp_path / "data"), variable: " "}
+    done = dkgi(f"model={model}", **environment)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"dkgi: model={model}: {variable} is not set")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_provider_is_priced_and_its_source_is_dated() -> None:
+    for model in PROVIDERS:
+        spec = load([f"model={model}"]).model_dump()["model"]
+        assert all(price > 0 for price in spec["prices"].values())
+        assert spec["source"]

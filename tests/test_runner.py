@@ -14,11 +14,13 @@ import pytest
 
 from dkgi.context import Level3
 from dkgi.harness.native import Native, NativeSpec
+from dkgi.meter import Ledger
 from dkgi.models.scripted import Scripted, ScriptedSpec
 from dkgi.runner import CellRun, Seat, answer_queries
 from dkgi.store import Journal, open_cell
 from dkgi.types import Attempt, Limits, Prices, Query, QueryResult, SandboxError, SetupError, Step, ToolPolicy, Usage
 
+PRICES = Prices(0, 0, 0, 1_000_000)
 POLICY = ToolPolicy("p", True, True, True, ("bash", "read"), "tools_full_dkgi.md", (0, 0, 0))
 GOOD: dict[str, Any] = {"text": '{"node_ids": [2, 0]}', "usage": {"output": 1}}
 BAD: dict[str, Any] = {"text": "It is film 2.", "usage": {"output": 10}}
@@ -41,7 +43,8 @@ def cell_run(tmp_path: Path, seat: Seat, cancel: Callable[[], None]) -> CellRun:
         models=script(tmp_path, {"*": [[GOOD]]}),
         policy=POLICY,
         limits=Limits(wall_s=30, max_turns=9, attempts=3, backoff_s=0),
-        prices=Prices(0, 0, 0, 1_000_000),
+        prices=PRICES,
+        ledger=Ledger(cap_usd=None, prices=PRICES),
         answer_key="node_ids",
         prompt=lambda query: query.text,
         seat=open_seat,
@@ -165,6 +168,15 @@ def test_a_query_over_budget_stays_without_result(cell_run: CellRun, tmp_path: P
     broke = {"error": {"message": "cap reached", "kind": "budget"}}
     run = replace(cell_run, models=script(tmp_path, {"1": [[broke]], "*": [[GOOD]]}))
     assert [result.number for result in answer_queries(run, [(query(1), 0), (query(2), 0)], threads=1)] == [2]
+
+
+def test_an_attempt_over_budget_is_paid_and_is_none_of_the_tries(cell_run: CellRun, tmp_path: Path) -> None:
+    broke = {"error": {"message": "cap reached", "kind": "budget"}, "usage": {"output": 5}}
+    run = replace(cell_run, models=script(tmp_path, {"*": [[BAD], [broke], [BAD], [GOOD]]}))
+    assert list(answer_queries(run, [(query(1), 0)], threads=1)) == []
+    (result,) = answer_queries(run, [(query(1), 0)], threads=1)
+    assert (result.stops, result.cost_usd) == (("bad_answer", "bad_answer", "answered"), 26.0)
+    assert (result.interrupted, result.usage.complete) == (1, True)
 
 
 def test_all_queries_come_back_from_many_threads(cell_run: CellRun) -> None:

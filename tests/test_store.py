@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from dkgi.recording import Recording
 from dkgi.store import Cell, Journal, Lock, find_cells, open_cell
 from dkgi.types import Attempt, SetupError, Step, Usage
 from tests.results import query_result as result
@@ -56,6 +57,39 @@ def test_a_cut_off_attempt_counts_its_replies_and_is_marked_incomplete(cell: Cel
     (attempt,) = cell.attempts(3, 0)
     assert attempt.end is None
     assert attempt.usage == replace(SPENT, complete=False)
+
+
+def test_a_cut_off_attempt_counts_what_its_requests_were_billed_and_the_bound_of_the_open_one(cell: Cell) -> None:
+    with Journal(cell, 3, 0) as journal:
+        journal.step(1, Step("tool_call", "{}", name="bash", call_id="1", usage=SPENT))
+        journal.step(2, Step("user", "Which?"))
+    billed, bound = Usage(input_fresh=120, output=12, requests=1), Usage(input_fresh=900, output=1000, requests=1)
+    recording = Recording(cell.query_folder(3, 0), 1, history="input")
+    recording.sent(1, 1, "/v1/responses", {"input": []}, bound)
+    recording.got(1, 1, status=200, reply=b"{}", usage=billed, kind="", error="")
+    recording.sent(2, 1, "/v1/responses", {"input": []}, bound)
+    first, second = cell.attempts(3, 0)
+    assert first.usage == billed + replace(bound, complete=False)
+    assert second.usage == Usage()
+
+
+def test_an_attempt_without_an_end_or_put_off_for_want_of_money_is_no_try(cell: Cell) -> None:
+    with Journal(cell, 3, 0) as journal:
+        journal.step(1, Step("user", "Which?"))
+        journal.end(2, replace(END, stop="budget"))
+        journal.end(3, replace(END, stop="model_error"))
+    assert [attempt.counts for attempt in cell.attempts(3, 0)] == [False, False, True]
+
+
+def test_what_was_spent_is_known_of_finished_queries_of_begun_ones_and_of_those_tried_again(cell: Cell) -> None:
+    for number in (1, 2, 3):
+        with Journal(cell, number, 0) as journal:
+            journal.end(1, END)
+        if number != 2:
+            cell.write(result(number, usage=SPENT))
+    with Journal(cell, 3, 0) as journal:
+        journal.end(2, END)
+    assert cell.spent() == {(1, 0): SPENT, (2, 0): SPENT, (3, 0): SPENT + SPENT}
 
 
 def test_whatever_byte_a_kill_falls_on_the_lines_before_it_are_kept(cell: Cell) -> None:

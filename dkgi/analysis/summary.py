@@ -59,7 +59,8 @@ class Summary:
     outcomes    results by `outcome_class`, most frequent first
     means       mean of each measure; `cost_usd` only where every result has a price
     medians     median of each measure, for tokens and seconds as the paper gives them (section 12)
-    incomplete  results with a request whose usage nobody reported: their tokens and dollars are a lower bound
+    incomplete  results with a request whose usage nobody reported: it counts at the bound that was held for it, or not
+                at all where the model is none of a provider's
     """
 
     queries: int
@@ -76,7 +77,11 @@ class Summary:
         """What the cell's MLflow run holds: means, totals and the scores once more under the data set's name."""
         values = dict(self.means)
         values |= {f"{dataset}/{name}": self.means[name] for name in SCORES if name in self.means}
-        values |= {"n_queries": float(self.queries), "n_failed": float(self.queries - self.outcomes.get("scored", 0))}
+        values |= {
+            "n_queries": float(self.queries),
+            "n_failed": float(self.queries - self.outcomes.get("scored", 0)),
+            "n_incomplete": float(self.incomplete),
+        }
         if self.cost_usd_total is not None:
             values["cost_usd_total"] = self.cost_usd_total
         return values

@@ -72,7 +72,7 @@ def outcomes(summary: Summary) -> str:
         parts.append(f"{summary.queries - scored:,} failed ({classes})")
     parts.append(f"${dollars(summary.cost_usd_total)} in all" if summary.cost_usd_total is not None else "no price")
     if summary.incomplete:
-        parts.append(f"usage incomplete for {summary.incomplete:,}, so tokens and $ are lower bounds")
+        parts.append(f"usage incomplete for {summary.incomplete:,}, whose tokens and $ are estimates")
     return ", ".join(parts)
 
 

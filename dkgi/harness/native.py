@@ -31,7 +31,7 @@ from dkgi.types import (
 )
 
 TOOLS = ("bash", "read")
-_ERROR_STOPS: dict[str, Stop] = {"refused": "refused", "budget": "budget"}
+_ERROR_STOPS: dict[str, Stop] = {"refused": "refused", "budget": "budget", "time_limit": "time_limit"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,8 @@
 >>> open_models(ScriptedSpec(kind="scripted", name="scripted", replies=Path("replies.json"), prices=None))
 Scripted(...)
 
-Not covered: providers' models (their wires are modules of this folder).
+A model behind a provider has the name of its wire as its kind.
+Not covered: what a model is (types.Model).
 """
 
 from importlib import import_module
@@ -12,7 +13,11 @@ from typing import Any
 from dkgi.types import ModelSource
 
 _KINDS = {
+    "anthropic_messages": "dkgi.models.anthropic_messages:AnthropicMessages",
     "heuristic": "dkgi.models.heuristic:Heuristic",
+    "openai_chat": "dkgi.models.openai_chat:OpenAIChat",
+    "openai_responses": "dkgi.models.openai_responses:OpenAIResponses",
+    "replay": "dkgi.models.replay:Replay",
     "scripted": "dkgi.models.scripted:Scripted",
 }
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from dkgi.types import Item, Model, ModelError, Prices, Reply, SetupError, ToolCall, ToolSpec, Usage
+from dkgi.types import Item, Model, ModelError, Place, Prices, Reply, SetupError, ToolCall, ToolSpec, Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +42,11 @@ class Scripted:
                 f"model.replies: cannot use {spec.replies}: {error}; name a JSON file of replies"
             ) from None
 
-    def model(self, query: int, attempt: int, deadline: float) -> Model:
-        attempts = self._scripts.get(str(query)) or self._scripts.get("*")
+    def model(self, place: Place) -> Model:
+        attempts = self._scripts.get(str(place.query)) or self._scripts.get("*")
         if not attempts:
-            raise SetupError(f"model.replies: no script for query {query}; add one under its number or under *")
-        return _Script(attempts[min(attempt, len(attempts)) - 1], deadline)
+            raise SetupError(f"model.replies: no script for query {place.query}; add one under its number or under *")
+        return _Script(attempts[min(place.attempt, len(attempts)) - 1], place.deadline)
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,6 +68,7 @@ def query_tags(cell: CellInfo, result: QueryResult, *, parent: str) -> dict[str,
         "dkgi.repeat": str(result.repeat),
         "dkgi.stop": result.stops[-1] if result.stops else "",
         "dkgi.outcome": result.outcome,
+        "dkgi.usage": "complete" if result.usage.complete else "incomplete",
         "mlflow.note.content": f"{_escaped(preview(result.query))}\n\n{_escaped(preview(result.final_answer))}",
     }
 

@@ -52,7 +52,8 @@ def test_repeats_of_a_question_do_not_make_its_interval_narrower(pair: Make) -> 
 
 
 def test_results_with_unreported_usage_are_counted(pair: Make) -> None:
-    assert summarise([pair(1), pair(2, usage=Usage(output=1, complete=False))]).incomplete == 1
+    summary = summarise([pair(1), pair(2, usage=Usage(output=1, complete=False))])
+    assert summary.incomplete == summary.metrics("hpo")["n_incomplete"] == 1
 
 
 def test_mlflow_gets_means_totals_and_the_scores_by_data_set(pair: Make) -> None:
@@ -66,7 +67,7 @@ def test_mlflow_gets_means_totals_and_the_scores_by_data_set(pair: Make) -> None
 
 
 def test_a_cell_without_results_has_counts_only(pair: Make) -> None:
-    assert summarise([]).metrics("hpo") == {"n_queries": 0.0, "n_failed": 0.0}
+    assert summarise([]).metrics("hpo") == {"n_queries": 0.0, "n_failed": 0.0, "n_incomplete": 0.0}
 
 
 def test_input_tokens_include_the_cached_ones(pair: Make) -> None:

@@ -51,7 +51,7 @@ def test_what_is_not_known_is_a_dash(pair: Make, capsys: pytest.CaptureFixture[s
     shown = capsys.readouterr().out
     assert "0.0000" not in shown
     assert "no price" in shown
-    assert "usage incomplete for 1, so tokens and $ are lower bounds" in shown
+    assert "usage incomplete for 1, whose tokens and $ are estimates" in shown
     tables.show({LABEL: summarise([])})
     row = capsys.readouterr().out.splitlines()[3]
     assert row.split() == ["0", "-", "-", "-", "-", "-", "-", "-"]

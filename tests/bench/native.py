@@ -20,6 +20,7 @@ from dkgi.jail.preflight import Hidden
 from dkgi.jail.profile import SandboxSpec, find_host
 from dkgi.jail.scratch import RunFolder
 from dkgi.jail.server import CommandServer
+from dkgi.meter import Ledger
 from dkgi.models.scripted import Scripted, ScriptedSpec
 from dkgi.runner import CellRun, Seat, answer_queries
 from dkgi.store import open_cell
@@ -72,6 +73,7 @@ def measure(folder: Path, *, queries: int, turns: int, threads: int) -> tuple[fl
             policy=POLICY,
             limits=Limits(wall_s=600, max_turns=None, attempts=1, backoff_s=0),
             prices=None,
+            ledger=Ledger(cap_usd=None, prices=None),
             answer_key="node_ids",
             prompt=lambda query: query.text,
             seat=seat,

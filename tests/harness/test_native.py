@@ -13,6 +13,7 @@ from dkgi.harness.native import Native, NativeSpec
 from dkgi.models.scripted import Scripted, ScriptedSpec
 from dkgi.runner import Seat
 from dkgi.types import Attempt, Limits, Query, SetupError, Step, Task, ToolPolicy, Usage
+from tests.places import free_place
 
 SPEC = NativeSpec("native", "native", Level3())
 POLICY = ToolPolicy("p", True, True, True, ("bash", "read"), "tools_full_dkgi.md", (0, 0, 0))
@@ -29,7 +30,7 @@ def run(
 ) -> tuple[Attempt, list[Step]]:
     path = tmp_path / "replies.json"
     path.write_text(json.dumps({"*": [replies]}))
-    model = Scripted(ScriptedSpec("scripted", "scripted", path, None)).model(1, 1, time.monotonic() + limits.wall_s)
+    model = Scripted(ScriptedSpec("scripted", "scripted", path, None)).model(free_place(seconds=limits.wall_s))
     steps: list[Step] = []
     task = Task(
         Query(1, "q", "val", False), "the prompt", POLICY, limits, seat.workspace, model, seat.commands, steps.append

@@ -1,7 +1,6 @@
 """The films as an export, and a plain shell in the place of the jail."""
 
 import subprocess
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -13,6 +12,7 @@ from dkgi.models.heuristic import Heuristic, HeuristicSpec
 from dkgi.tools import make_tools, run_call
 from dkgi.types import CommandResult, Item, Model, Reply, Tool, ToolResult, UserText
 from tests.models.films import QUESTIONS, write_films
+from tests.places import free_place
 
 ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
 
@@ -52,7 +52,7 @@ def tools_in(graph: Path, outputs: Path) -> dict[str, Tool]:
 
 
 def heuristic() -> Model:
-    return Heuristic(HeuristicSpec("heuristic", "heuristic", None)).model(0, 1, time.monotonic() + 60)
+    return Heuristic(HeuristicSpec("heuristic", "heuristic", None)).model(free_place(0))
 
 
 def prompt(question: str) -> str:

@@ -13,6 +13,7 @@ from dkgi.models.heuristic import HeuristicSpec
 from dkgi.types import Item, Reply, Tool, ToolResult, ToolSpec, Usage, UserText
 from tests.models.conftest import answer, converse, heuristic, prompt
 from tests.models.films import QUESTIONS
+from tests.places import free_place
 
 ROOT = Path(__file__).parents[2]
 TWO_HOPS = QUESTIONS["two hops"][0]
@@ -128,5 +129,5 @@ def test_four_characters_are_a_token_and_what_was_sent_before_is_cached() -> Non
 
 
 def test_the_configured_kind_opens_it() -> None:
-    model = open_models(HeuristicSpec("heuristic", "heuristic", None)).model(3, 2, 0.0)
+    model = open_models(HeuristicSpec("heuristic", "heuristic", None)).model(free_place(3, attempt=2, seconds=0))
     assert model.reply([UserText(prompt("hello"))], []).calls

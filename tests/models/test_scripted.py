@@ -1,19 +1,19 @@
 """The scripted model: what is written is what comes."""
 
 import json
-import time
 from pathlib import Path
 
 import pytest
 
 from dkgi.models.scripted import Scripted, ScriptedSpec
 from dkgi.types import Model, ModelError, Reply, SetupError, Usage, UserText
+from tests.places import free_place
 
 
 def model(tmp_path: Path, scripts: object, query: int = 1, attempt: int = 1) -> Model:
     path = tmp_path / "replies.json"
     path.write_text(json.dumps(scripts))
-    return Scripted(ScriptedSpec("scripted", "scripted", path, None)).model(query, attempt, time.monotonic() + 60)
+    return Scripted(ScriptedSpec("scripted", "scripted", path, None)).model(free_place(query, attempt=attempt))
 
 
 def test_the_n_th_request_gets_the_n_th_reply(tmp_path: Path) -> None:

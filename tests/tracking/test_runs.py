@@ -40,6 +40,7 @@ def test_a_query_run_holds_the_fixed_tags_and_metrics(log: Log) -> None:
         "dkgi.sandbox": "nsjail",
         "dkgi.stop": "answered",
         "dkgi.outcome": "scored",
+        "dkgi.usage": "complete",
     }
     assert run.data.tags["mlflow.parentRunId"] == parent.info.run_id
     assert run.data.metrics == {

@@ -1,7 +1,7 @@
 """A rule-based agent that plays the part of a language model: no key, no cost, the same reply every time.
 
 >>> heuristic = Heuristic(HeuristicSpec(kind="heuristic", name="heuristic", prices=None))
->>> heuristic.model(0, 1, deadline).reply([UserText(prompt)], tools).calls[0].arguments
+>>> heuristic.model(place).reply([UserText(prompt)], tools).calls[0].arguments
 '{"path": "DATA_FORMAT.txt"}'
 
 It knows nothing but the history that it is given: agent.py is a conversation written as a generator, which every reply
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from dkgi.types import Item, Model, Prices, Reply, ToolResult, ToolSpec, Usage
+from dkgi.types import Item, Model, Place, Prices, Reply, ToolResult, ToolSpec, Usage
 
 CHARACTERS_PER_TOKEN = 4
 
@@ -34,7 +34,7 @@ class Heuristic:
     def __init__(self, spec: HeuristicSpec) -> None:
         self.spec = spec
 
-    def model(self, query: int, attempt: int, deadline: float) -> Model:
+    def model(self, place: Place) -> Model:
         return _Player()
 
 
