@@ -17,6 +17,7 @@ After each call, a failed one too, `transport.usage` is what the call cost with 
     context_overflow  longer than the model's context, 413              no                  model_error   1
     refused           the provider's filter refused the request         no                  refused       1
     empty             a whole reply that says nothing (models/)         no                  model_error   1
+    malformed         status 200, but models/ cannot read it            no                  model_error   1
     budget            a cap has no more (meter.py)                      no                  pending       1
     RunStop           the quota is used up                              no                  the run ends  3
     SetupError        401, 403 (key), 404 (model, address)              no                  the run ends  2

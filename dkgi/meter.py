@@ -94,7 +94,7 @@ class Ledger:
                 purse.held -= held
                 purse.spent += cost
             cap, spent = self._run.cap, self._run.spent
-            warn = bool(cap) and cap is not None and spent >= _WARN_AT * cap and not self._warned
+            warn = cap is not None and 0 < _WARN_AT * cap <= spent and not self._warned
             self._warned = self._warned or warn
             self._changed.notify_all()
         if warn:
