@@ -33,7 +33,7 @@ def run_cell(runs: Path, cell_id: str, tracker: tracking.Tracker | None = None) 
     cell = open_cell(runs, cell_id, manifest)
     info = tracking.CellInfo(cell_id, AXES, config, "abc")
     tracker = tracker or tracking.open(info, runs, traces=True)
-    collector = Collector(cell, {0: {1}, 1: {2}, 2: {3}}, "canary", tracker)
+    collector = Collector(cell, {0: {1}, 1: {2}, 2: {3}}, {"the canary": "canary"}, tracker)
     for number in range(3):
         with Journal(cell, number, 0) as journal:
             journal.step(1, Step("user", "Which?"))
