@@ -13,10 +13,10 @@ from typing import Any
 from dkgi.types import ModelSource
 
 _KINDS = {
-    "anthropic_messages": "dkgi.models.anthropic_messages:AnthropicMessages",
+    "anthropic_messages": "dkgi.models.anthropic_messages:open_source",
     "heuristic": "dkgi.models.heuristic:Heuristic",
-    "openai_chat": "dkgi.models.openai_chat:OpenAIChat",
-    "openai_responses": "dkgi.models.openai_responses:OpenAIResponses",
+    "openai_chat": "dkgi.models.openai_chat:open_source",
+    "openai_responses": "dkgi.models.openai_responses:open_source",
     "replay": "dkgi.models.replay:Replay",
     "scripted": "dkgi.models.scripted:Scripted",
 }

@@ -16,8 +16,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from dkgi.models.provider import Answer, Connection, ProviderSpec, ask, json_object
-from dkgi.types import Item, Model, Place, Reply, ToolCall, ToolResult, ToolSpec, UserText
+from dkgi.models.provider import Answer, ProviderModels, ProviderSpec, ask, json_object
+from dkgi.types import Item, ModelSource, Reply, ToolCall, ToolResult, ToolSpec, UserText
 
 if TYPE_CHECKING:
     from anthropic import Anthropic
@@ -32,20 +32,12 @@ _STOPS: dict[str | None, Literal["length", "refused"]] = {
 _THINKING = ("thinking", "redacted_thinking")
 
 
-class AnthropicMessages:
+def open_source(spec: ProviderSpec) -> ModelSource:
     """The models of one provider. Raises SetupError where the key is missing."""
+    # Here and not where a thread first asks: it takes a second.
+    from anthropic import Anthropic
 
-    def __init__(self, spec: ProviderSpec) -> None:
-        self._spec = spec
-        self._connection = Connection(spec)
-        # Here and not where a thread first asks: it takes a second.
-        from anthropic import Anthropic
-
-        self._client = Anthropic
-
-    def model(self, place: Place) -> Model:
-        transport = self._connection.transport(place)
-        return _Messages(self._spec, transport, self._client(**self._connection.client_options(transport)))
+    return ProviderModels(spec, Anthropic, _Messages)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dkgi.models.provider import Answer, Connection, ProviderSpec, ask
-from dkgi.types import Item, Model, Place, Reply, ToolCall, ToolResult, ToolSpec, UserText
+from dkgi.models.provider import Answer, ProviderModels, ProviderSpec, ask
+from dkgi.types import Item, ModelSource, Reply, ToolCall, ToolResult, ToolSpec, UserText
 
 if TYPE_CHECKING:
     from openai import OpenAI
@@ -27,20 +27,12 @@ if TYPE_CHECKING:
 _LAST_EVENTS = ("response.completed", "response.incomplete")
 
 
-class OpenAIResponses:
+def open_source(spec: ProviderSpec) -> ModelSource:
     """The models of one provider. Raises SetupError where the key is missing."""
+    # Here and not where a thread first asks: it takes a second.
+    from openai import OpenAI
 
-    def __init__(self, spec: ProviderSpec) -> None:
-        self._spec = spec
-        self._connection = Connection(spec)
-        # Here and not where a thread first asks: it takes a second.
-        from openai import OpenAI
-
-        self._client = OpenAI
-
-    def model(self, place: Place) -> Model:
-        transport = self._connection.transport(place)
-        return _Responses(self._spec, transport, self._client(**self._connection.client_options(transport)))
+    return ProviderModels(spec, OpenAI, _Responses)
 
 
 @dataclass(frozen=True, slots=True)

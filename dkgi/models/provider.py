@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import orjson
 
 from dkgi.keys import read_key
-from dkgi.types import ModelError, Place, Prices, Reply, RunStop, SetupError
+from dkgi.types import Model, ModelError, Place, Prices, Reply, RunStop, SetupError
 from dkgi.wires import parse_events
 
 if TYPE_CHECKING:
@@ -58,32 +58,38 @@ class ProviderSpec:
     source: str
 
 
-class Connection:
-    """Key and exchange of one provider, for all attempts of a run. Raises SetupError where the key is missing."""
+class ProviderModels:
+    """The models of one provider: its key and exchange for all attempts of a run, an SDK's client for each.
 
-    def __init__(self, spec: ProviderSpec) -> None:
+    `sdk` makes a client; `wire` makes a model of the spec, the attempt's transport and its client. Raises SetupError
+    where the key is missing.
+    """
+
+    def __init__(
+        self, spec: ProviderSpec, sdk: Callable[..., Any], wire: Callable[[ProviderSpec, "Transport", Any], Model]
+    ) -> None:
         from dkgi.exchange import Exchange, Provider
 
         self._spec = spec
+        self._sdk = sdk
+        self._wire = wire
         self._key = _read_key(spec)
         self._exchange = Exchange(Provider(spec.kind, spec.key_variable, spec.max_output_tokens))
 
-    def transport(self, place: Place) -> "Transport":
-        """The way of one attempt's requests."""
-        return self._exchange.transport(place)
-
-    def client_options(self, transport: "Transport") -> dict[str, Any]:
-        """How an SDK's client is made. Retries and deadlines are the exchange's."""
+    def model(self, place: Place) -> Model:
         import httpx2
 
-        return {
+        transport = self._exchange.transport(place)
+        client = self._sdk(
             # SDKs insist on a key; a server that asks for none does not read it.
-            "api_key": self._key or "none",
-            "base_url": self._spec.base_url,
-            "http_client": httpx2.Client(transport=transport),
-            "max_retries": 0,
-            "timeout": None,
-        }
+            api_key=self._key or "none",
+            base_url=self._spec.base_url,
+            http_client=httpx2.Client(transport=transport),
+            # Retries and deadlines are the exchange's.
+            max_retries=0,
+            timeout=None,
+        )
+        return self._wire(self._spec, transport, client)
 
 
 def _read_key(spec: ProviderSpec) -> str | None:
