@@ -88,6 +88,14 @@ QUESTIONS: dict[str, tuple[str, set[int]]] = {
         "Consider the films that Dario Vint directed. Which of the main actors star in them?",
         {6, 8},
     ),
+    "a request that follows a step": (
+        "Take the films directed by Dario Vint, and list the people who star in them.",
+        {6, 8},
+    ),
+    "refusal under a condition": (
+        'I want the films shown at Ulm Film Days. If "storm" occurs in a plot, leave it out. Which films remain?',
+        {1, 5},
+    ),
     "another": ("Which other films have the same director as The Long Boat?", {3}),
 }
 """What a question shows -> the question, and its right answers."""

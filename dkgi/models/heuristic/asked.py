@@ -73,7 +73,7 @@ def _requested(text: Text, nouns: Sequence[Noun]) -> Noun | None:
         start = place
         while text.word(start - 1) in POLITE:
             start -= 1
-        going_on = asked is not None and word in CHAINED and text.word(start - 1) in ("and", ",", "then", ".", ";")
+        going_on = word in CHAINED and text.word(start - 1) in ("and", ",", "then", ".", ";")
         opening = asked is None and word in ASKING and text.word(place + 1) != "at" and text.word(start - 1) in _MARKS
         if not (opening or going_on):
             continue

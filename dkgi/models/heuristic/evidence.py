@@ -45,12 +45,12 @@ def findings(possible: Sequence[Reading], lines: list[dict[str, Any]]) -> list[F
 
 
 def ranked(support: Sequence[Finding]) -> list[int]:
-    """Nodes by the weights of the readings that have them."""
-    scores: dict[int, float] = {}
+    """Nodes by the weight of the best reading that has them, then by those of all that do."""
+    weights: dict[int, list[float]] = {}
     for finding in support:
         for node in finding.nodes:
-            scores[node] = scores.get(node, 0.0) + finding.weight
-    return sorted(scores, key=lambda node: (-scores[node], node))
+            weights.setdefault(node, []).append(finding.weight)
+    return sorted(weights, key=lambda node: (-max(weights[node]), -sum(weights[node]), node))
 
 
 def json_lines(outputs: Sequence[str]) -> list[dict[str, Any]]:

@@ -18,8 +18,8 @@ from dkgi.models.heuristic.nouns import Noun
 from dkgi.models.heuristic.question import Mention
 from dkgi.models.heuristic.reading import Apart, Edge, Says, plays
 from dkgi.models.heuristic.schema import Role, Schema
-from dkgi.models.heuristic.text import Name, Quote
-from dkgi.models.heuristic.words import COMPLETING, DEFINITE, GENERIC, SEPARATING, stem
+from dkgi.models.heuristic.text import NAME, Name, Quote
+from dkgi.models.heuristic.words import COMPLETING, DEFINITE, GENERIC, NEGATIONS, REMARKS, SEPARATING, starts_with, stem
 
 Links = list[tuple[bool, frozenset[int]]]
 """Ways to link two things: whether the first is the source, and by which relations."""
@@ -71,6 +71,8 @@ class Linker:
             for index, unknown in enumerate(guess.unknowns):
                 far = self.distance.of(unknown, name.at)
                 far += 0.4 if any(self.distance.shields(other, unknown, name.at) for other in able) else 0.0
+                if index == guess.answer and repeated and self._is_denied(name.at):
+                    far = min(far, 0.8)
                 for forward, relations in links[index]:
                     edge = Edge(index, self._nodes(name, relations, forward), relations, forward, (name.at,))
                     loose = self.schema.relations[min(relations)].within and not self._is_joined(name.at)
@@ -84,7 +86,8 @@ class Linker:
             if not able:
                 yield from self._through_unsaid(guess, name)
             doubtful = 0.2 if name.single else 1.0
-            yield guess.at_cost(0.1 if name.echo else 0.8 if repeated else 3.0 if name.exact else doubtful)
+            idle = name.echo or self._is_no_requirement(name.at)
+            yield guess.at_cost(0.1 if idle else 0.8 if repeated else 3.0 if name.exact else doubtful)
 
         return step
 
@@ -109,6 +112,8 @@ class Linker:
             for index in owned:
                 for name in reversed(names):
                     links = self._links(guess.unknowns[index], Unknown(frozenset(name.nodes), ()))
+                    if noun.role:
+                        links = [way for way in links if way[1] == {noun.role.relation}]
                     for forward, relations in links:
                         edge = Edge(index, self._nodes(name, relations, forward), relations, forward, (noun.at,))
                         yield self._linked(guess, edge, 0.1, frozenset(name.nodes))
@@ -187,6 +192,18 @@ class Linker:
         """Whether a name completes the noun before it: "a parent of X", "the same parent as X", but not "as well as X"."""
         words = [word for word in self.distance.text.words[max(0, at - 4) : at] if word not in DEFINITE]
         return bool(words) and words[-1] in COMPLETING and words[-2:-1] not in (["well"], ["along"], ["together"])
+
+    def _is_no_requirement(self, at: int) -> bool:
+        """Whether a name stands in a remark: "some of these also have X", "they need not have X"."""
+        words = self.distance.text.words
+        start = max((place for place in range(at) if words[place] in (".", ",", ";")), default=-1)
+        return any(starts_with(words, place, REMARKS) for place in range(start + 1, at))
+
+    def _is_denied(self, at: int) -> bool:
+        """Whether a negation stands between a name and the mark or name before it."""
+        words = self.distance.text.words
+        start = max((place for place in range(at) if words[place] in (".", ",", ";", NAME)), default=-1)
+        return any(starts_with(words, place, NEGATIONS) for place in range(start + 1, at))
 
     def _is_set_apart(self, at: int) -> bool:
         """Whether a name stands right after words such as "other than"."""

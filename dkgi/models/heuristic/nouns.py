@@ -15,6 +15,7 @@ from dkgi.models.heuristic.schema import Role, Schema
 from dkgi.models.heuristic.text import NAME, QUOTE, Text
 from dkgi.models.heuristic.words import (
     ABOUT_RECORDS,
+    ANYTHING,
     ASKING,
     AUXILIARIES,
     CONJUNCTIONS,
@@ -80,7 +81,7 @@ def find_nouns(text: Text, schema: Schema) -> Iterator[Noun]:
         start, place = place, place + max(1, len(parts))
         if parts:
             noun = _noun(text, start, parts)
-            if not _is_no_unknown(text, start, noun, schema):
+            if not _is_no_unknown(text, start, noun, schema) and not _is_aside(text, start):
                 yield noun
 
 
@@ -102,7 +103,7 @@ def _part(text: Text, place: int, schema: Schema) -> _Part | None:
     word, before, after = text.word(place), text.word(place - 1), text.word(place + 1)
     roles = schema.roles.get(stem(word))
     if word in PLACES:
-        placed = (before.isalpha() or before == NAME) and not before.endswith("ed") and after not in PRONOUNS
+        placed = (before.isalpha() or before == NAME) and not before.endswith("ed")
         return _Part(role=roles[0]) if roles and placed else None
     if stem(word) in SIBLINGS or (word == "level" and before == "same"):
         return _Part(sibling=True)
@@ -111,7 +112,7 @@ def _part(text: Text, place: int, schema: Schema) -> _Part | None:
         return _Part(relation.sources if roles[0].side == "source" else relation.targets, roles[0])
     if noun_key(word) in schema.nouns:
         return _Part(schema.nouns[noun_key(word)])
-    if stem(word) in GENERIC or _is_stranger(text, place):
+    if stem(word) in GENERIC or word in ANYTHING or _is_stranger(text, place):
         return _Part()
     if word in PRONOUNS or word in ("another", "others"):
         return None if _opens_noun(text, place, schema) else _Part()
@@ -165,9 +166,11 @@ def _noun(text: Text, start: int, parts: list[_Part]) -> Noun:
     return Noun(
         at=last,
         types=next((part.types for part in reversed(parts) if part.types), frozenset()),
-        manner="pronoun" if word in PRONOUNS or word in PLACES or predicate or excepted else _manner([*before, word]),
+        manner="pronoun"
+        if word in PRONOUNS or word in PLACES or predicate or excepted
+        else _manner([*_one_of(text, start - len(before)), *before, word]),
         plural=is_plural(word) or word in PLURAL_PRONOUNS,
-        owned=any(other in POSSESSIVE or other == "same" for other in before),
+        owned=any(other in POSSESSIVE or (other == "same" and text.word(last + 1) != "as") for other in before),
         role=role,
         sibling=any(part.sibling for part in parts),
     )
@@ -197,17 +200,26 @@ def _before(text: Text, at: int) -> list[str]:
             not (word.isalpha() or (word == NAME and start == at))
             or word in PREPOSITIONS
             or word in AUXILIARIES
-            or word in ("and", "or", "but")
+            or word in ("and", "but")
+            or (word == "or" and text.word(start) != "more")
         ):
             break
         start -= 1
     return text.words[start:at]
 
 
+def _one_of(text: Text, at: int) -> list[str]:
+    """The "any" of "any of the", which makes an indefinite noun of a definite one, at the place of "the"."""
+    marks = text.words[max(0, at - 2) : at]
+    return marks[:1] if marks[1:] == ["of"] and marks[0] in INDEFINITE and text.word(at) == "the" else []
+
+
 def _manner(phrase: list[str]) -> str:
+    if phrase[-1] in ANYTHING:
+        return "indefinite"
     for manner, marks in (("other", OTHER), ("definite", DEFINITE), ("indefinite", INDEFINITE)):
         if any(word in marks for word in phrase):
-            return manner
+            return "indefinite" if manner == "definite" and phrase[0] in INDEFINITE else manner
     return "bare"
 
 
@@ -223,6 +235,20 @@ def _is_no_unknown(text: Text, start: int, noun: Noun, schema: Schema) -> bool:
     if _is_of_record(text, start, noun, schema):
         return True
     return _introduces(text, noun, schema)
+
+
+def _is_aside(text: Text, at: int) -> bool:
+    """Whether a place is in brackets, or in a clause after "i.e.", that explains without a name."""
+    opened = max((place for place in range(at) if text.word(place) == "("), default=-1)
+    closing = {")"}
+    for place in range(max(0, at - 20), at):
+        if text.words[place] == "i.e.":
+            opened, closing = place, {",", ".", "?"}
+    inside = text.words[opened + 1 : at]
+    if opened < 0 or (closing & set(inside[1:])):
+        return False
+    end = next((place for place in range(at, len(text.words)) if text.words[place] in closing), at)
+    return not {NAME, QUOTE} & set(text.words[opened:end])
 
 
 def _is_predicate(text: Text, start: int) -> bool:

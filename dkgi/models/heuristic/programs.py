@@ -18,7 +18,7 @@ def run(program: str) -> str:
 def link(question: str, quoted: Sequence[tuple[int, int]], strange: Sequence[str]) -> str:
     """A program that prints the nodes whose names stand in the question, and by type of node:
 
-    which attributes hold how much text, and how often each of the `strange` words stands in a short text, as in a name.
+    which attributes hold how much text, and how often each of the `strange` words ends a short text, as nouns do names.
     """
     return f"question = {question!r}\nquoted = {quoted!r}\nstrange = {strange!r}\n{LINK}"
 
@@ -56,7 +56,8 @@ def strings(value):
         for part in value.values() if isinstance(value, dict) else value:
             yield from strings(part)
 
-STRANGE = re.compile(r"\b(" + "|".join(strange or ["$"]) + r")s?\b")
+# A name ends with its noun, if not with a number or what follows a comma.
+STRANGE = re.compile(r"\b(" + "|".join(strange or ["$"]) + r")s?(?=$|,| \d)")
 for start, end in quoted:
     question = question[:start] + " " * (end - start) + question[end:]
 asked = [(plain(found[0]), found.start(), found.end()) for found in WORD.finditer(question)]

@@ -13,16 +13,18 @@ from dataclasses import dataclass
 
 from dkgi.models.heuristic.nouns import Noun, find_nouns
 from dkgi.models.heuristic.schema import Schema, terms_of
-from dkgi.models.heuristic.text import Name, Quote, Text
+from dkgi.models.heuristic.text import NAME, QUOTE, Name, Quote, Text
 from dkgi.models.heuristic.words import (
     ABSENCES,
     ANY,
+    CONDITIONS,
     DEGREES,
     DENIALS,
     EXPLICIT,
     LINKING,
     NEGATIONS,
     NOT_NEGATIONS,
+    REFUSALS,
     SHARING,
     STOP,
     starts_with,
@@ -57,10 +59,15 @@ def _echoes(text: Text) -> Iterator[Name]:
 
 def _modifiers(text: Text, schema: Schema) -> Iterator[Modifier]:
     negatives = frozenset(relation.id for relation in schema.relations.values() if relation.negative)
+    refusals = dict(_refusals(text))
     place = 0
     while place < len(text.words):
         length = 1
-        if phrase := starts_with(text.words, place, (*NOT_NEGATIONS, *SHARING)):
+        if place in refusals.values():
+            length = len(starts_with(text.words, place, REFUSALS) or "")
+        elif place in refusals:
+            yield Modifier(place, True)
+        elif phrase := starts_with(text.words, place, (*NOT_NEGATIONS, *SHARING)):
             length = len(phrase)
         elif phrase := starts_with(text.words, place, (*ABSENCES, *DENIALS)):
             length = len(phrase)
@@ -76,6 +83,18 @@ def _modifiers(text: Text, schema: Schema) -> Iterator[Modifier]:
             if terms and terms[0] in schema.cues and not anyhow:
                 yield Modifier(place + length - 1, False, schema.cues[terms[0]])
         place += length
+
+
+def _refusals(text: Text) -> Iterator[tuple[int, int]]:
+    """Places of a condition that names something and of the refusal of it: "if X is on record, leave it out"."""
+    for start, word in enumerate(text.words):
+        if word in CONDITIONS:
+            end = next((at for at in range(start, len(text.words)) if text.words[at] in (".", ";", "?")), start)
+            for at in range(start, end):
+                if text.words[start:at].count(",") and starts_with(text.words, at, REFUSALS):
+                    if any(word in (NAME, QUOTE) for word in text.words[start:at]):
+                        yield start, at
+                    break
 
 
 def _is_recorded(text: Text, place: int) -> bool:

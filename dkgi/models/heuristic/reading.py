@@ -8,6 +8,7 @@ An unknown is a place in `types`; the edges between unknowns make a tree around 
 Not covered: where readings come from (interpretation.py), the functions that expressions call (programs.py).
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
@@ -76,7 +77,19 @@ def looser(reading: Reading) -> Iterator[Reading]:
         linking = isinstance(constraint, Edge) and isinstance(constraint.other, int)
         if not linking and not isinstance(constraint, Apart):
             rest = tuple(other for other in reading.constraints if other is not constraint)
-            yield replace(reading, constraints=rest)
+            yield replace(reading, constraints=_without_idle(reading.answer, rest))
+
+
+def _without_idle(answer: int, constraints: tuple[Constraint, ...]) -> tuple[Constraint, ...]:
+    """Without links to unknowns of which nothing else is said."""
+    ends = Counter(end for c in constraints for end in (c.unknown, c.other if isinstance(c, Edge) else -1))
+    kept = tuple(
+        c
+        for c in constraints
+        if not (isinstance(c, Edge) and isinstance(c.other, int))
+        or all(ends[end] > 1 or end == answer for end in (c.unknown, c.other))
+    )
+    return kept if kept == constraints else _without_idle(answer, kept)
 
 
 def expression(reading: Reading, schema: Schema, keys: dict[str, str]) -> str:

@@ -9,11 +9,11 @@ Not covered: what the other words mean (nouns.py, question.py).
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dkgi.models.heuristic.schema import Schema, terms_of
-from dkgi.models.heuristic.words import CLASSES, GENERIC, stem, tokenize
+from dkgi.models.heuristic.words import CLASSES, GENERIC, PERSONAL, REMAINING, noun_key, stem, tokenize
 
 NAME, QUOTE = "<name>", "<quote>"
 
@@ -25,6 +25,11 @@ _LENGTHS = {
     "yet": 0.4, "although": 0.4, "though": 0.4, "whereas": 0.4, NAME: 0.2, QUOTE: 0.2,
 }  # fmt: skip
 """How much a word sets apart what stands on its two sides."""
+
+
+_RANKS = {"former": 0, "first": 0, "latter": 1, "second": 1}
+_OF_TWO = (["of", "them"], ["of", "these"], ["of", "those"], ["of", "the"])
+"""What follows a rank that stands for a name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +87,7 @@ class Text:
                 single = question[start:end].isalpha() and question[start:end].islower()
                 text.names[place] = Name(place, _by_type(what), exact, single=single)
         text.words.extend(token.word for token in words)
+        text = _without_remark(text, resolved=_resolve(text, schema))
         far = 0.0
         for word in text.words:
             text._far.append(far)
@@ -110,6 +116,8 @@ def quotes_in(question: str) -> list[tuple[int, int, str]]:
 
 def _is_plain(name: str, schema: Schema) -> bool:
     """Whether a name is made of words that have another meaning here, such as "the onset" or "very frequent"."""
+    if name in REMAINING:
+        return True
     known = schema.cues.keys() | schema.nouns.keys() | schema.roles.keys() | GENERIC
     terms = terms_of([token.word for token in tokenize(name) if token.word.isalpha()])
     return not any(word.isupper() for word in name.split()) and all(term in known for term in terms)
@@ -119,6 +127,53 @@ def _is_degree(question: str, start: int, end: int) -> bool:
     """Whether a name is a word in lower case before "class" or the like: "the frequency label"."""
     after = [token.word for token in tokenize(question[end:])][:1]
     return question[start:end].islower() and any(stem(word) in CLASSES for word in after)
+
+
+def _resolve(text: Text, schema: Schema) -> bool:
+    """Puts a name where "the former", "the second of them" or "this film" stands for one that came before.
+
+    Returns whether one of the two with which the question begins came again so.
+    """
+    first_two = sorted(text.names)[:2]
+    found = False
+    for place, word in enumerate(text.words):
+        rank = _RANKS.get(word)
+        bound = word in ("former", "latter") or text.words[place + 1 : place + 3] in _OF_TWO
+        if rank is not None and bound and len(first_two) == 2 and place > first_two[-1]:
+            named = text.names[first_two[rank]]
+            text.words[place] = NAME
+            text.names[place] = Name(place, named.nodes)
+            found = True
+        elif text.word(place - 1) == "this":
+            last = _last_of(schema.nouns.get(noun_key(word), frozenset()), text, place, schema)
+            if last is not None:
+                text.words[place] = NAME
+                text.names[place] = Name(place, last.nodes)
+    return found
+
+
+def _last_of(types: frozenset[str], text: Text, before: int, schema: Schema) -> Name | None:
+    """The last name of one of the types before a place, if no noun for them stands between."""
+    for place in range(before - 1, -1, -1):
+        if place in text.names and types & text.names[place].nodes.keys():
+            return text.names[place]
+        if types & schema.nouns.get(noun_key(text.words[place]), frozenset()):
+            return None
+    return None
+
+
+def _without_remark(text: Text, *, resolved: bool) -> Text:
+    """The text without an opening clause that only says who asks, or of what, and whose names all come again."""
+    end = next((place for place, word in enumerate(text.words) if word in (".", ";", ":")), len(text.words))
+    opening = [name for at, name in text.names.items() if at < end]
+    later = [name.nodes for at, name in text.names.items() if at > end]
+    personal = any(word in PERSONAL for word in text.words[:end])
+    if not opening or not (resolved or personal) or any(name.nodes not in later for name in opening):
+        return text
+    start = end + 1
+    names = {at - start: replace(name, at=at - start) for at, name in text.names.items() if at > end}
+    quotes = {at - start: replace(quote, at=at - start) for at, quote in text.quotes.items() if at > end}
+    return Text(text.words[start:], names, quotes)
 
 
 def _by_type(nodes: Sequence[Sequence[Any]]) -> dict[str, tuple[int, ...]]:

@@ -22,7 +22,7 @@ LONG = 8
 """Words that the values of an attribute have on average when it holds text."""
 
 COMMON = 100
-"""Names of a type in which a word stands when it is a noun for the type."""
+"""Names of a type that a word ends when it is a noun for the type."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def understand(question: str, schema_text: str, link_output: str) -> Understandi
 
 
 def _nouns_in_names(lines: list[dict[str, Any]]) -> dict[str, frozenset[str]]:
-    """Words by the one type in whose names they stand: "disease" where hundreds of its names have it, others hardly."""
+    """Words by the one type whose names they end: "disease" where hundreds of its names do, others hardly."""
     counts: dict[str, dict[str, int]] = {}
     for line in lines:
         words = line.get("words")

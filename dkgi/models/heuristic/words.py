@@ -31,7 +31,7 @@ AUXILIARIES = _set(
 )
 PREPOSITIONS = _set("in for of with under on by from to at among within")
 
-COPULAS = _set("is are as of being was recorded follows : the")
+COPULAS = _set("is are as of being was recorded given stated documented listed noted follows : the")
 PREDICATING = _set("as is are was")
 INTRODUCING = _set("a an the our my this one some")
 CONJUNCTIONS = _set("and or but while yet although though whereas")
@@ -42,7 +42,9 @@ DEFINITE = _set("the that this these those such said its their his her")
 OTHER = _set("other others another different further remaining rest else additional")
 POSSESSIVE = _set("its their his her whose")
 PLURAL_PRONOUNS = _set("them they those these ones themselves")
-PRONOUNS = _set("one them they themselves those these it ones former latter any something anything everything")
+PRONOUNS = _set("one them they themselves those these it ones former latter any")
+ANYTHING = _set("something anything everything whatever")
+"""Nouns for a node of any type that was not mentioned before."""
 GENERIC = _set("term ent node item thing entry entrie object element")
 """Stems of nouns that can stand for a node of any type."""
 
@@ -58,7 +60,12 @@ ASKING = _set(
 POLITE = _set("i we me to please am are would like also can you then ' m")
 """What may stand before such a verb."""
 
+PERSONAL = _set("i we patient case child family")
+"""What marks a remark about who asks."""
+
 ANY = _set("any whatever regardless irrespective whichever every all")
+REMAINING = _set("left remaining over")
+"""Words of "what is left"."""
 CHAINED = _set("find identify return report retrieve give extract list name collect get output enumerate determine")
 """Such verbs that go on with a request: "find the films, then return their makers"."""
 RECORDS = _set("list profile entr entry annotation record picture set spectrum catalogue level side description row")
@@ -81,12 +88,22 @@ NEGATIONS = (
     ("omitted",), ("throw", "out"), ("throwing", "out"), ("filter", "out"), ("disregard",), ("disregarding",),
     ("passed", "over"), ("disqualify",), ("disqualifies",), ("aside",), ("subtract",), ("subtracting",), ("reject",),
     ("rejecting",), ("eliminate",), ("eliminating",), ("dismiss",), ("unlisted",), ("unaccompanied",), ("removed",),
-    ("outside",), ("but", "for"),
+    ("outside",), ("but", "for"), ("rule", "out"), ("rules", "out"), ("strike", "out"), ("cross", "out"), ("set", "aside"),
 )  # fmt: skip
 SEPARATING = _set("than from except excepting excluding besides skip skipping out of but not ignore ignoring discard")
 """What stands before a name that is only set apart: "other than X"."""
 EXCEPTING = frozenset(SEPARATING - {"of", "than", "not", "from"}) | _set("minus disregard disregarding discard exclude")
 """What stands before a noun for those of the nodes asked for that do not count: "excluding any film"."""
+CONDITIONS = _set("if whenever should once")
+"""What opens the case in which something is refused."""
+REFUSALS = (("no", "use"), ("no", "interest"), ("not", "want"), ("not", "wanted"), ("not", "count"), ("not", "qualify"),
+            ("strike", "it", "out"), ("leave", "it", "out"), ("rule", "it", "out"), ("drop", "it"), ("discard", "it"),
+            ("it", "is", "out"), ("it", "goes"), ("has", "to", "go"), ("must", "go"), ("does", "not", "interest"), ("remove", "it"), ("exclude", "it"),
+            ("skip", "it"), ("is", "disqualified"), ("is", "excluded"), ("is", "out"), ("drops", "out"))  # fmt: skip
+"""How the refusal then goes on: "if X is on record, leave it out"."""
+REMARKS = (("some", "of", "these"), ("some", "of", "them"), ("some", "of", "those"), ("need", "not"), ("not", "need"),
+           ("not", "have", "to"), ("not", "always"), ("not", "necessarily"), ("without", "every"))  # fmt: skip
+"""What makes a statement one that asks for nothing."""
 SHARING = (("in", "common"), ("common", "to"))
 NOT_NEGATIONS = (("not", "only"), ("not", "just"), ("or", "not"), ("no", "matter"), ("not", "necessarily"))
 ABSENCES = (("not", "to"), ("absent",), ("absence",), ("excluded",), ("ruled", "out"), ("negative",), ("exclusion",),
@@ -104,15 +121,15 @@ LINKING = _set("as to be being is that it they for which")
 
 OPPOSITES = (("above", "below"), ("above", "under"), ("above", "beneath"), ("above", "underneath"), ("parent", "child"),
              ("broader", "narrower"), ("general", "specific"), ("broad", "narrow"), ("superclass", "subclass"),
-             ("supertype", "subtype"), ("ancestor", "descendant"))  # fmt: skip
+             ("supertype", "subtype"), ("ancestor", "descendant"), ("upper", "lower"), ("higher", "lower"))  # fmt: skip
 SYNONYMS = tuple(map(_set, (
     "disease disorder illness condition syndrome malady ailment sickness diagnosis",
     "feature sign finding symptom manifestation characteristic trait abnormality anomaly aberration phenotype",
     "gene locus",
     "film movie picture",
     "person human individual",
-    "child descendant specialization specialisation offspring subtype subclass",
-    "parent ancestor superclass generalization generalisation",
+    "child descendant specialization specialisation offspring subtype subclass lower",
+    "parent ancestor superclass generalization generalisation upper",
 )))  # fmt: skip
 """Nouns that a question may use for each other; a graph knows some of them."""
 SIBLINGS = _set("sibl sister brother")
@@ -122,7 +139,7 @@ COMPLETING = PLACES | _set("of as with to")
 LOOSE_ROLES = _set("kind form type sort")
 """Nouns that name a place in a hierarchy only when "of" follows them."""
 
-_TOKEN = re.compile(r"n't\b|[^\W_]+?(?=n't\b)|[^\W_]+|[^\w\s]")
+_TOKEN = re.compile(r"i\.e\.|n't\b|[^\W_]+?(?=n't\b)|[^\W_]+|[^\w\s]")
 _IRREGULAR = {"children": "child", "criteria": "criterion", "loci": "locus", "diagnoses": "diagnosis", "people": "person", "men": "man", "women": "woman"}  # fmt: skip
 _SUFFIXES = ("ing", "ed", "ity", "al", "ic")
 
