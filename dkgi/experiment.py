@@ -34,7 +34,7 @@ from dkgi.models import open_models
 from dkgi.models.provider import ProviderSpec
 from dkgi.paths import cache_dir, runs_dir
 from dkgi.pricing import dollars, expected_dollars
-from dkgi.prompt import prompt_digest, render_prompt
+from dkgi.prompt import check_prompt, experiment_names, prompt_digest, render_prompt
 from dkgi.runner import CellRun, answer_queries
 from dkgi.seats import Seats
 from dkgi.store import Cell, Lock, open_cell
@@ -60,6 +60,7 @@ def run(experiment: Experiment) -> int:
 def _run(experiment: Experiment) -> int:
     harness = open_harness(experiment.harness)
     harness.check(experiment.tools)
+    check_prompt(experiment.prompt, experiment.tools, _telling_names(experiment))
     dataset = prepare(experiment.dataset, cache_dir())
     queries = _select(experiment, dataset)
     digests = {
@@ -158,6 +159,12 @@ def _unfinished(experiment: Experiment, cell: Cell, queries: list[Query]) -> lis
             if result is None or result.outcome in again:
                 todo.append((query, repeat))
     return sorted(todo, key=lambda entry: not cell.query_folder(entry[0].number, entry[1]).exists())
+
+
+def _telling_names(experiment: Experiment) -> set[str]:
+    """Names that would tell an agent what it is part of."""
+    axes = ("split", "harness", "tools", "model")
+    return {*(experiment.axes[axis] for axis in axes), experiment.dataset.split, *experiment_names()}
 
 
 def _prompt(experiment: Experiment, query: Query) -> str:
