@@ -41,7 +41,7 @@ class Seats:
             self._graph = self._folder.path / "graph"
             make_view(export, self._graph, graph=policy.graph, edges=policy.edges, tools_line=policy.tools_line)
             self._server = stack.enter_context(
-                CommandServer(self._folder.path, experiment.sandbox, find_host(), hidden)
+                CommandServer(self._folder.path, experiment.sandbox, find_host(policy), hidden)
             )
             workspace = self._folder.new_attempt(self._graph)
             self.programs = probe(self._server, workspace)

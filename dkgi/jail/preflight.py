@@ -11,7 +11,7 @@ Not covered: attacks on the kernel (sandbox/README.md).
 import os
 import re
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from dkgi import paths
 from dkgi.jail.command import Jail
 from dkgi.jail.diagnosis import Surroundings, cause
+from dkgi.jail.programs import Programs
 from dkgi.types import Box, SandboxError, SetupError, Workspace
 
 if TYPE_CHECKING:
@@ -26,7 +27,13 @@ if TYPE_CHECKING:
 
 _CHECK_S = 60.0
 _WRITABLE = ("/scratch", "/tmp", "/dev/shm", "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+_TITLES = {"bash": "bash", "rg": "ripgrep", "python3": "python"}
 _NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "uts")
+# Programs that run what they are given; the ones of this host are tried by name, by path, by other programs.
+_OTHERS = (
+    *("python3", "python", "perl", "awk", "mawk", "gawk", "node", "sh", "dash", "zsh", "env", "ruby", "lua"),
+    Path("/usr/bin/python3").resolve().name,
+)
 _NO_SOCKETS = "Address family not supported by protocol"
 
 
@@ -68,20 +75,51 @@ def check_sources(box: Box, hidden: Hidden) -> None:
 
 def self_check(jail: Jail, hidden: Hidden, folder: Path) -> None:
     """Raise SandboxError unless `jail` holds. The check's own output goes to `folder`, which agents do not see."""
+    printed, error = _printed(jail, "self_check.sh", map(str, hidden.paths), folder)
+    if "uid " not in printed:
+        raise SandboxError(cause(error, printed, Surroundings.read()))
+    if found := list(problems(printed.splitlines(), jail, hidden)):
+        raise SandboxError("; ".join(found))
+
+
+def check_programs(jail: Jail, programs: Programs, folder: Path) -> None:
+    """Raise SandboxError unless the programs of a closed set start and no other one does, whichever way it is started."""
+    others = sorted({_at(name) for name in _OTHERS if name not in programs.names} - programs.counted)
+    printed, error = _printed(jail, "programs_check.sh", [*sorted(programs.paths), "--", *others], folder)
+    if found := list(program_problems(printed.splitlines(), programs)):
+        raise SandboxError("; ".join([*found, error] if error else found))
+
+
+def program_problems(lines: Sequence[str], programs: Programs) -> Iterator[str]:
+    """What is wrong where the check of `programs` printed `lines`."""
+    found = [line.partition(" ")[::2] for line in lines]
+    starting = {value for name, value in found if name == "starts"}
+    if missing := programs.paths - starting:
+        yield f"{min(missing)} does not start"
+    known = programs.paths | programs.counted | {target for _, target in programs.files}
+    if extra := {value for name, value in found if name == "program"} - known:
+        yield f"{min(extra)} is a program beyond those of the policy"
+    if started := {value for name, value in found if name == "started"}:
+        yield f"{min(started)} could be started"
+    if ("done", "") not in found:
+        yield "the check of the programs did not finish"
+
+
+def _printed(jail: Jail, name: str, arguments: Iterable[str], folder: Path) -> tuple[str, str]:
+    """What a script of ours printed in `jail`, and the jail's own complaints."""
     output = folder / f"{secrets.token_hex(4)}.check"
-    script = (paths.data_dir("sandbox") / "self_check.sh").read_text(encoding="utf-8")
-    argv = ["/bin/bash", "-c", script, "check", *map(str, hidden.paths)]
+    script = (paths.data_dir("sandbox") / name).read_text(encoding="utf-8")
     try:
-        result = jail.run(argv, output, timeout_s=_CHECK_S)
-        printed = output.read_text(encoding="utf-8", errors="replace")
+        result = jail.run(["/bin/bash", "-c", script, "check", *arguments], output, timeout_s=_CHECK_S)
+        return output.read_text(encoding="utf-8", errors="replace"), result.error
     except OSError as error:
         raise SandboxError(str(error)) from None
     finally:
         output.unlink(missing_ok=True)
-    if "uid " not in printed:
-        raise SandboxError(cause(result.error, printed, Surroundings.read()))
-    if found := list(problems(printed.splitlines(), jail, hidden)):
-        raise SandboxError("; ".join(found))
+
+
+def _at(name: str) -> str:
+    return f"/usr/bin/{name}"
 
 
 def problems(lines: Sequence[str], jail: Jail, hidden: Hidden) -> Iterator[str]:
@@ -136,16 +174,19 @@ def probe(server: "CommandServer", workspace: Workspace) -> dict[str, str]:
     Raises SetupError with the likely cause and the remedy.
     """
     script = (paths.data_dir("sandbox") / "versions.sh").read_text(encoding="utf-8")
+    known = {
+        name: title for name, title in _TITLES.items() if server.programs is None or name in server.programs.starting
+    }
     try:
         with server.attempt(workspace, Path(os.devnull)) as commands:
-            result = commands.run(["/bin/bash", "-c", script], timeout_s=_CHECK_S)
+            result = commands.run(["/bin/bash", "-c", script, "versions", *known], timeout_s=_CHECK_S)
             printed = result.output.read_text(encoding="utf-8", errors="replace")
     except SandboxError as error:
         raise SetupError(f"sandbox: {error}") from None
     versions = dict(line.split(" ", 1) for line in printed.splitlines() if " " in line)
-    for name in ("bash", "ripgrep", "python"):
-        if not re.match(r"\d+\.", versions.get(name, "")):
-            raise SetupError(f"sandbox: {name} does not start in the jail: {printed.strip() or result.error}")
-    if versions.pop("packages") != "0":
+    for title in known.values():
+        if not re.match(r"\d+\.", versions.get(title, "")):
+            raise SetupError(f"sandbox: {title} does not start in the jail: {printed.strip() or result.error}")
+    if versions.pop("packages", "0") != "0":
         raise SetupError("sandbox: the agents' Python has packages beside the standard library")
     return versions

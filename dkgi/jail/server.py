@@ -25,7 +25,7 @@ from typing import Any
 from dkgi.jail.attempt import AttemptCommands, Places
 from dkgi.jail.client import CommandClient, address
 from dkgi.jail.command import Jail
-from dkgi.jail.preflight import Hidden, check_sources, self_check
+from dkgi.jail.preflight import Hidden, check_programs, check_sources, self_check
 from dkgi.jail.profile import Host, SandboxSpec, agent_box, config
 from dkgi.jail.scratch import unwritable
 from dkgi.process import Lifeline
@@ -46,6 +46,7 @@ class CommandServer:
     def __init__(self, folder: Path, spec: SandboxSpec, host: Host, hidden: Hidden) -> None:
         self.socket = folder / "commands"
         self._folder, self._spec, self._host, self._hidden = folder, spec, host, hidden
+        self.programs = host.programs
         self._attempts: dict[str, AttemptCommands] = {}
         self._listener = _listen(self.socket)
         self._lifeline = Lifeline()
@@ -78,6 +79,8 @@ class CommandServer:
         token = secrets.token_hex(16)
         try:
             self_check(jail, self._hidden, self._folder)
+            if self.programs:
+                check_programs(jail, self.programs, self._folder)
             self._attempts[token] = commands
             yield CommandClient(self.socket, token)
         finally:
