@@ -17,11 +17,22 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 _BLOCK = 64 * 1024
 _SAMPLE_S = 0.1
 _GRACE_S = 1.0
+
+
+class Guests(Protocol):
+    """Trees beside the run's own that work for it. Whoever starts them ends them when the run's first process is gone."""
+
+    def follow(self, root: int) -> None:
+        """Told once the run's first process, `root`, exists."""
+
+    def roots(self) -> Sequence[int]:
+        """First processes of these trees that run now."""
+
 
 KilledBy = Literal["time", "memory", "output", "cancelled"]
 
@@ -105,10 +116,12 @@ def run(
     cancel: int | None = None,
     owner: int | None = None,
     pass_fds: Sequence[int] = (),
+    guests: Guests | None = None,
 ) -> Ended:
     """Run `argv` with an empty environment and no input; write stdout and stderr, in their order, to `output`.
 
     cancel    a pipe or socket: the run ends as soon as its other end hangs up
+    guests    further trees, whose memory counts
     owner     user id that owns the output pipe, so that a program with that id may reopen /dev/stderr
     Raises OSError when the program cannot be started or `output` cannot be written; the program is then dead.
     """
@@ -129,8 +142,10 @@ def run(
             )
         finally:
             os.close(write_end)
-        watch = _Watch(process.pid, read_end, output, bounds, started)
+        watch = _Watch(process.pid, read_end, output, bounds, started, guests)
         try:
+            if guests:
+                guests.follow(process.pid)
             watch.follow(cancel)
         except BaseException:
             kill_tree(process.pid, signal.SIGKILL)
@@ -154,7 +169,10 @@ def run(
 class _Watch:
     """Follows one running tree: copies its output, samples its memory, ends it at a limit."""
 
-    def __init__(self, root: int, pipe: int, output: int, bounds: Bounds, started: float) -> None:
+    def __init__(
+        self, root: int, pipe: int, output: int, bounds: Bounds, started: float, guests: Guests | None
+    ) -> None:
+        self.guests = guests
         self.root, self.pipe, self.output, self.bounds = root, pipe, output, bounds
         self.deadline = started + bounds.wall_s
         self.sample_at = started + _SAMPLE_S
@@ -201,7 +219,8 @@ class _Watch:
         if now >= self.deadline:
             self._stop("time", now)
         if now >= self.sample_at:
-            used = sum(_memory(pid) for pid in tree(self.root))
+            roots = (self.root, *(self.guests.roots() if self.guests else ()))
+            used = sum(_memory(pid) for root in roots for pid in tree(root))
             self.peak = max(self.peak, used)
             if used > self.bounds.memory_mb * 2**20:
                 self._stop("memory", now)

@@ -305,6 +305,23 @@ class Box:
 
 
 @dataclass(frozen=True, slots=True)
+class PythonStart:
+    """One start of Python where starts are counted.
+
+    argv      its arguments, without the name
+    program   the text that it ran, up to 256 KiB; None where it could not be had (a module, a stream that is not there yet)
+    error     what kept it from starting; the start is used up all the same
+    """
+
+    argv: tuple[str, ...]
+    program: str | None
+    exit_code: int
+    wall_s: float
+    cpu_s: float
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class CommandResult:
     """How one jailed command ended.
 
@@ -313,6 +330,7 @@ class CommandResult:
     output       host file with all that was printed, stdout and stderr in the order written
     peak_rss_mb  the most memory seen that the kernel cannot drop (a mapped graph is not counted), MiB; 0 for a
                  command that ended before the first look, after a tenth of a second
+    python          starts of Python, where they are counted; `python_refused` further ones were refused
     """
 
     exit_code: int
@@ -323,6 +341,8 @@ class CommandResult:
     cpu_s: float
     peak_rss_mb: float
     error: str = ""
+    python: tuple[PythonStart, ...] = ()
+    python_refused: int = 0
 
 
 class CommandRunner(Protocol):

@@ -3,7 +3,7 @@
 shopt -s nullglob
 
 while [[ $1 != -- ]]; do
-  read -r line < <("$1" --version 2>/dev/null) && [[ -n $line ]] && echo "starts $1"
+  [[ -n $("$1" --version 2>/dev/null) ]] && echo "starts $1"
   shift
 done
 shift

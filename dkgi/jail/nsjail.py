@@ -103,6 +103,12 @@ def variable(name: str, value: str) -> Field:
     return ("envar", f"{name}={value}")
 
 
+def complaints(log: int) -> str:
+    """nsjail's own faults in its log file: with any of them, exit code 255 is its own and not the command's."""
+    lines = os.pread(log, 65536, 0).decode(errors="replace").splitlines()
+    return "; ".join(lines) if any(line.startswith(("[E]", "[F]")) for line in lines) else ""
+
+
 def arguments(binary: Path, config: Path, log_fd: int, argv: Sequence[str]) -> list[str]:
     """The command line that runs `argv` in the jail of file `config`, with nsjail's own messages going to `log_fd`."""
     return [str(binary), "--log_fd", str(log_fd), "--config", str(config), "--", *argv]

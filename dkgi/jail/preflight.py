@@ -20,7 +20,7 @@ from dkgi import paths
 from dkgi.jail.command import Jail
 from dkgi.jail.diagnosis import Surroundings, cause
 from dkgi.jail.programs import Programs
-from dkgi.types import Box, SandboxError, SetupError, Workspace
+from dkgi.types import Box, CommandResult, SandboxError, SetupError, Workspace
 
 if TYPE_CHECKING:
     from dkgi.jail.server import CommandServer
@@ -75,9 +75,9 @@ def check_sources(box: Box, hidden: Hidden) -> None:
 
 def self_check(jail: Jail, hidden: Hidden, folder: Path) -> None:
     """Raise SandboxError unless `jail` holds. The check's own output goes to `folder`, which agents do not see."""
-    printed, error = _printed(jail, "self_check.sh", map(str, hidden.paths), folder)
+    printed, result = _printed(jail, "self_check.sh", map(str, hidden.paths), folder)
     if "uid " not in printed:
-        raise SandboxError(cause(error, printed, Surroundings.read()))
+        raise SandboxError(cause(result.error, printed, Surroundings.read()))
     if found := list(problems(printed.splitlines(), jail, hidden)):
         raise SandboxError("; ".join(found))
 
@@ -85,9 +85,9 @@ def self_check(jail: Jail, hidden: Hidden, folder: Path) -> None:
 def check_programs(jail: Jail, programs: Programs, folder: Path) -> None:
     """Raise SandboxError unless the programs of a closed set start and no other one does, whichever way it is started."""
     others = sorted({_at(name) for name in _OTHERS if name not in programs.names} - programs.counted)
-    printed, error = _printed(jail, "programs_check.sh", [*sorted(programs.paths), "--", *others], folder)
+    printed, result = _printed(jail, "programs_check.sh", [*sorted(programs.paths), "--", *others], folder)
     if found := list(program_problems(printed.splitlines(), programs)):
-        raise SandboxError("; ".join([*found, error] if error else found))
+        raise SandboxError("; ".join([*found, result.error] if result.error else found))
 
 
 def program_problems(lines: Sequence[str], programs: Programs) -> Iterator[str]:
@@ -105,13 +105,24 @@ def program_problems(lines: Sequence[str], programs: Programs) -> Iterator[str]:
         yield "the check of the programs did not finish"
 
 
-def _printed(jail: Jail, name: str, arguments: Iterable[str], folder: Path) -> tuple[str, str]:
-    """What a script of ours printed in `jail`, and the jail's own complaints."""
+def check_count(jail: Jail, starts: int, folder: Path) -> None:
+    """Raise SandboxError unless Python starts `starts` times and no more, by what it prints and by the host's count."""
+    printed, result = _printed(jail, "count_check.sh", [str(starts)], folder)
+    if errors := {start.error for start in result.python if start.error}:
+        raise SandboxError(f"Python cannot be started: {cause(min(errors), '', Surroundings.read())}")
+    if printed.split() != [*["ran"] * starts, "code", "126", "code", "126", "done"]:
+        raise SandboxError(f"starts of Python are not held to {starts}: {printed.strip() or result.error}")
+    if (len(result.python), result.python_refused) != (starts, 2):
+        raise SandboxError(f"{starts} starts of Python were counted as {len(result.python)}")
+
+
+def _printed(jail: Jail, name: str, arguments: Iterable[str], folder: Path) -> tuple[str, CommandResult]:
+    """What a script of ours printed in `jail`, and how it ended."""
     output = folder / f"{secrets.token_hex(4)}.check"
     script = (paths.data_dir("sandbox") / name).read_text(encoding="utf-8")
     try:
         result = jail.run(["/bin/bash", "-c", script, "check", *arguments], output, timeout_s=_CHECK_S)
-        return output.read_text(encoding="utf-8", errors="replace"), result.error
+        return output.read_text(encoding="utf-8", errors="replace"), result
     except OSError as error:
         raise SandboxError(str(error)) from None
     finally:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from dkgi.jail.nsjail import Field, Message, Word, bind, content, proc, symlink, text, tmpfs, variable
-from dkgi.jail.programs import Programs, find_interpreter, find_programs
+from dkgi.jail.programs import Interpreter, Programs, find_interpreter, find_programs
 from dkgi.types import Box, SetupError, ToolPolicy, Workspace
 
 GRAPH, SCRATCH, TMP = "/graph", "/scratch", "/tmp"
@@ -100,7 +100,7 @@ def find_host(policy: ToolPolicy | None = None) -> Host:
         return Host(nsjail, ripgrep, python, mounts)
     programs = find_programs(policy.programs, ripgrep)
     if policy.python_starts:
-        programs = replace(programs, python=find_interpreter(python, programs))
+        programs = replace(programs, python=find_interpreter(python, programs), python_starts=policy.python_starts)
     return Host(nsjail, ripgrep, python, mounts, programs)
 
 
@@ -147,8 +147,20 @@ def agent_box(spec: SandboxSpec, workspace: Workspace) -> Box:
     )
 
 
-def config(box: Box, spec: SandboxSpec, host: Host, *, uid: int, hidden: Sequence[Path] = ()) -> str:
-    """nsjail's configuration for commands in `box`, run as host user `uid`. `hidden` folders below /usr are covered."""
+def config(
+    box: Box,
+    spec: SandboxSpec,
+    host: Host,
+    *,
+    uid: int,
+    hidden: Sequence[Path] = (),
+    python: Sequence[str] | None = None,
+) -> str:
+    """nsjail's configuration for commands in `box`, run as host user `uid`. `hidden` folders below /usr are covered.
+
+    With `python`, arguments of an interpreter, for that alone: it has no path in the jail, and the jail has no /proc by
+    which a program could start itself again.
+    """
     fields: Message = [
         ("mode", Word("ONCE")),
         ("hostname", "localhost"),
@@ -167,6 +179,13 @@ def config(box: Box, spec: SandboxSpec, host: Host, *, uid: int, hidden: Sequenc
         *_limits(spec),
         *(("mount", mount) for mount in _mounts(box, host, uid, hidden)),
     ]
+    interpreter = host.programs.python if host.programs else None
+    if python is not None and interpreter:
+        fields += (("mount", mount) for mount in _library(interpreter))
+        words: Message = [("arg", word) for word in python]
+        fields.append(("exec_bin", [("path", str(interpreter.path)), ("arg0", "python3"), ("exec_fd", True), *words]))
+    else:
+        fields += (("mount", mount) for mount in _processes())
     return text(fields) + "\n"
 
 
@@ -202,15 +221,29 @@ def _mounts(box: Box, host: Host, uid: int, hidden: Sequence[Path]) -> Iterator[
     yield from _etc(uid)
     for name in ("null", "zero", "full", "random", "urandom"):
         yield bind(Path("/dev", name), f"/dev/{name}", writable=True, device=True)
-    yield symlink("/dev/fd", "/proc/self/fd")
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
-        yield symlink(f"/dev/{name}", f"/proc/self/fd/{number}")
     yield tmpfs("/dev/shm", "64m", writable=True)
-    yield proc()
     # Where programs are a closed set, nothing that an agent wrote may become one.
     binds = [bind(source, target, writable=True, executable=not host.programs) for source, target in box.writable]
     binds += [bind(source, target) for source, target in box.read_only]
     yield from sorted(binds, key=lambda mount: str(dict(mount)["dst"]))  # a folder before what is mounted inside it
+
+
+def _processes() -> Iterator[Message]:
+    yield proc()
+    yield symlink("/dev/fd", "/proc/self/fd")
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        yield symlink(f"/dev/{name}", f"/proc/self/fd/{number}")
+
+
+def _library(interpreter: Interpreter) -> Iterator[Message]:
+    """Where an interpreter that takes itself for /usr/bin/python3 looks; packages beside the standard library are covered."""
+    target = f"/usr/lib/{interpreter.library.name}"
+    yield bind(interpreter.library, target, executable=True)
+    for folder in ("site-packages", "dist-packages"):
+        if (interpreter.library / folder).is_dir():
+            yield tmpfs(f"{target}/{folder}", "64k")
+    for source, path in interpreter.files:
+        yield bind(source, path, executable=True)
 
 
 def _system(host: Host, hidden: Sequence[Path]) -> Iterator[Message]:

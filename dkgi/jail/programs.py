@@ -36,11 +36,12 @@ class Interpreter:
 
 @dataclass(frozen=True, slots=True)
 class Programs:
-    """A closed set. `files` are (host path, jail path) of programs and libraries; `python` is None where none starts."""
+    """A closed set. `files` are (host path, jail path) of programs and libraries; `python` can be started `python_starts` times."""
 
     names: tuple[str, ...]
     files: tuple[tuple[Path, str], ...]
     python: Interpreter | None = None
+    python_starts: int = 0
 
     @property
     def paths(self) -> set[str]:

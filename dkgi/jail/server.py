@@ -17,19 +17,23 @@ import os
 import secrets
 import socket
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from dkgi import paths
 from dkgi.jail.attempt import AttemptCommands, Places
+from dkgi.jail.broker import Broker, Texts
 from dkgi.jail.client import CommandClient, address
 from dkgi.jail.command import Jail
-from dkgi.jail.preflight import Hidden, check_programs, check_sources, self_check
+from dkgi.jail.preflight import Hidden, check_count, check_programs, check_sources, self_check
 from dkgi.jail.profile import Host, SandboxSpec, agent_box, config
 from dkgi.jail.scratch import unwritable
 from dkgi.process import Lifeline
-from dkgi.types import SetupError, Workspace
+from dkgi.types import Box, SetupError, Workspace
 
 _REQUEST_BYTES = 8 * 2**20
 _REQUEST_S = 10.0
@@ -47,6 +51,8 @@ class CommandServer:
         self.socket = folder / "commands"
         self._folder, self._spec, self._host, self._hidden = folder, spec, host, hidden
         self.programs = host.programs
+        self._stand_in = folder / secrets.token_hex(4)
+        _write_stand_in(self._stand_in)
         self._attempts: dict[str, AttemptCommands] = {}
         self._listener = _listen(self.socket)
         self._lifeline = Lifeline()
@@ -74,19 +80,36 @@ class CommandServer:
             file.write_text(config(box, self._spec, self._host, uid=uid, hidden=self._hidden.paths))
         except OSError as error:
             raise unwritable(error, file) from None
-        jail = Jail(file, box, self._host.nsjail, uid, self._lifeline)
+        broker = self._broker(box, uid)
+        jail = Jail(file, box, self._host.nsjail, uid, self._lifeline, broker)
         commands = AttemptCommands(jail, self._places, self._folder, workspace.outputs_dir, log)
         token = secrets.token_hex(16)
         try:
             self_check(jail, self._hidden, self._folder)
             if self.programs:
                 check_programs(jail, self.programs, self._folder)
+            if broker:
+                check_count(jail, broker.allowed, self._folder)
+                broker.reset()
             self._attempts[token] = commands
             yield CommandClient(self.socket, token)
         finally:
             self._attempts.pop(token, None)
             commands.close()
             file.unlink(missing_ok=True)
+
+    def _broker(self, box: Box, uid: int) -> Broker | None:
+        """What starts Python for an attempt, where that is counted."""
+        if self.programs is None or self.programs.python is None:
+            return None
+        text = partial(config, spec=self._spec, host=self._host, uid=uid, hidden=self._hidden.paths)
+
+        def inner(argv: Sequence[str], environment: Sequence[tuple[str, str]], folder: str) -> str:
+            return text(replace(box, cwd=folder, env=tuple(environment)), python=argv)
+
+        messages = json.loads((paths.data_dir("prompts") / "tools" / "messages.json").read_text())
+        texts = Texts(text(box), inner, messages["python_refused"], messages["python_failed"])
+        return Broker(self.programs.python_starts, texts, self._folder, self._stand_in)
 
     def cancel(self) -> None:
         """Kill the commands of all attempts that are open; these attempts are over."""
@@ -104,6 +127,7 @@ class CommandServer:
         self.cancel()
         self._lifeline.close()
         self._places.close()
+        self._stand_in.unlink(missing_ok=True)
         self.socket.unlink(missing_ok=True)
 
     def __enter__(self) -> "CommandServer":
@@ -142,6 +166,15 @@ class CommandServer:
             return {"refused": "unknown token"}
         result = commands.run(argv, timeout_s=timeout_s, connection=connection)
         return dataclasses.asdict(result) | {"output": str(result.output)}
+
+
+def _write_stand_in(path: Path) -> None:
+    """A copy under a neutral name that may be executed: the installed file may not, and its path tells where we are."""
+    try:
+        path.write_bytes((paths.data_dir("sandbox") / "python3.sh").read_bytes())
+        path.chmod(0o755)
+    except OSError as error:
+        raise unwritable(error, path) from None
 
 
 def _listen(path: Path) -> socket.socket:

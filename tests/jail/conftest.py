@@ -94,11 +94,21 @@ def policy(name: str) -> ToolPolicy:
 
 
 @pytest.fixture(scope="session")
-def shell_only(folder: RunFolder, hidden: Hidden, home: Path) -> Iterator[CommandServer]:
+def shell_only(hidden: Hidden, home: Path) -> Iterator[CommandServer]:
     """A server whose jails hold fifteen programs."""
     with (
         RunFolder(home / "shell") as own,
         CommandServer(own.path, SPEC, find_host(policy("shell_only")), hidden) as server,
+    ):
+        yield server
+
+
+@pytest.fixture(scope="session")
+def one_program(hidden: Hidden, home: Path) -> Iterator[CommandServer]:
+    """A server whose attempts have one start of Python."""
+    with (
+        RunFolder(home / "one") as own,
+        CommandServer(own.path, SPEC, find_host(policy("one_program")), hidden) as server,
     ):
         yield server
 
