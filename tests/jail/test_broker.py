@@ -49,7 +49,7 @@ def printed(result: CommandResult) -> str:
         ("python3 -c 'raise SystemExit(255)'; echo $?", "255\n"),
         ("python3 -c 'open(\"/absent\")' 2>/dev/null; echo $?", "1\n"),
         ("seq() { for ((i = 1; i <= $1; i++)); do echo $i; done; }; seq 3 | python3 -c 'print(input())'; echo", "1\n\n"),
-        ("python3 -c 'print(\"\\n\" * 99999)' | head -1; echo ${PIPESTATUS[1]}", "\n0\n"),
+        ("python3 -c 'print(\"\\n\" * 99999)' 2>/dev/null | head -1", "\n"),
         ("{ echo a; python3 -c 'print(\"b\")'; echo c; } > /tmp/f; cat /tmp/f", "a\nb\nc\n"),
         ("python3 -c 'import sys; print(1, flush=True); print(2, file=sys.stderr); print(3)' 2>&1", "1\n2\n3\n"),
         ("python3 -c 'import sys; print(sys.argv[1:])' 'a b' '' \"q'\\\"\" é $'\\n'", "['a b', '', 'q\\'\"', 'é', '\\n']\n"),
@@ -160,7 +160,7 @@ def test_no_second_start_from_the_shell(one: Shell, command: str) -> None:
     result = one.result(command.format(RAN.replace("'", '"')))
     assert printed(result).split().count("ran") <= 1
     assert sum(start.error == "" for start in result.python) <= 1
-    assert printed(one.result(f"python3 -c 'print(\"ran\")'; echo $?")) == f"{REFUSED}126\n"
+    assert printed(one.result("python3 -c 'print(\"ran\")'; echo $?")) == f"{REFUSED}126\n"
 
 
 @pytest.mark.parametrize(
