@@ -56,6 +56,9 @@ LEAST = {
     "sandbox.file_mb": 1,
     "sandbox.processes": 16,
     "sandbox.commands_at_once": 1,
+    "sandbox.cpu_s": 1,
+    "sandbox.scratch_mb": 1,
+    "sandbox.scratch_files": 16,
 }
 """The least value of a number; 0 where none is stated."""
 MOST = 1_000_000_000

@@ -8,6 +8,7 @@ types refer to each other and are read together.
 Not covered: configuration (config.py), which validates the ones marked "from YAML".
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -292,7 +293,8 @@ class Box:
     """What one jailed command may see and use; paths on the left are host paths, on the right jail paths.
 
     `env` holds the whole environment. `wall_s` seconds, `memory_mb` MiB summed over the process tree,
-    `output_mb` MiB of stdout and stderr together; past a limit the whole tree is killed.
+    `output_mb` MiB of stdout and stderr together, `cpu_s` CPU seconds of the tree, `scratch_mb` MiB and `scratch_files`
+    files in all that can be written; past a limit the whole tree is killed.
     """
 
     read_only: tuple[tuple[Path, str], ...]
@@ -301,6 +303,9 @@ class Box:
     wall_s: float
     memory_mb: int
     output_mb: int
+    cpu_s: float = math.inf
+    scratch_mb: float = math.inf
+    scratch_files: float = math.inf
     env: tuple[tuple[str, str], ...] = ()
 
 
@@ -326,7 +331,7 @@ class CommandResult:
     """How one jailed command ended.
 
     exit_code    the command's own (128 + N after signal N), 137 when it was killed; 255 when the jail did not start
-    killed_by    time, memory, output, cancelled (attempt over), sandbox (not started, see `error`), or None
+    killed_by    time, cpu, memory, output, scratch (too much written), cancelled (attempt over), sandbox (not started, see `error`), or None
     output       host file with all that was printed, stdout and stderr in the order written
     peak_rss_mb  the most memory seen that the kernel cannot drop (a mapped graph is not counted), MiB; 0 for a
                  command that ended before the first look, after a tenth of a second
@@ -334,7 +339,7 @@ class CommandResult:
     """
 
     exit_code: int
-    killed_by: Literal["time", "memory", "output", "cancelled", "sandbox"] | None
+    killed_by: Literal["time", "cpu", "memory", "output", "scratch", "cancelled", "sandbox"] | None
     output: Path
     output_bytes: int
     wall_s: float
@@ -343,6 +348,11 @@ class CommandResult:
     error: str = ""
     python: tuple[PythonStart, ...] = ()
     python_refused: int = 0
+
+    @property
+    def signal(self) -> int | None:
+        """The signal that ended the command, as a shell tells it; a command may exit with such a code by itself."""
+        return self.exit_code - 128 if 128 < self.exit_code <= 128 + 64 else None
 
 
 class CommandRunner(Protocol):

@@ -133,7 +133,7 @@ class AttemptCommands:
         self, number: int, started: float, argv: Sequence[str], timeout_s: float, result: CommandResult
     ) -> None:
         line = {"number": number, "time": started, "argv": argv, "timeout_s": timeout_s} | dataclasses.asdict(result)
-        line["output"] = result.output.name
+        line |= {"output": result.output.name, "signal": result.signal}
         with self._log.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
 

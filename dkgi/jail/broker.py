@@ -109,6 +109,10 @@ class Session:
         """Processes on the host whose trees belong to the command beside its own."""
         return [pid for root, inner in list(self._running.items()) for pid in (root, *inner.roots())]
 
+    def spent_s(self) -> float:
+        """CPU seconds of the programs that have ended."""
+        return sum(start.cpu_s for start in list(self.starts))
+
     def close(self) -> None:
         """End the programs that run. Raises TimeoutError if one does not end."""
         os.close(self._stopped)

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from dkgi.jail.broker import Broker, Session
 from dkgi.jail.nsjail import arguments, complaints
+from dkgi.jail.quota import Quota, Taken
 from dkgi.process import Bounds, Lifeline, run
 from dkgi.types import Box, CommandResult
 
@@ -46,7 +47,9 @@ class Jail:
         `cancel` is a pipe or socket that hangs up when the result is no longer wanted.
         Raises OSError when `output` cannot be written (full disk) or nsjail cannot be started.
         """
-        bounds = Bounds(min(timeout_s, self.box.wall_s), self.box.memory_mb, self.box.output_mb)
+        box = self.box
+        quota = Quota([source for source, _ in box.writable], Taken(box.scratch_mb * 2**20, box.scratch_files))
+        bounds = Bounds(min(timeout_s, box.wall_s), box.memory_mb, box.output_mb, box.cpu_s, quota.holds)
         file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         log = os.memfd_create("log")
         try:

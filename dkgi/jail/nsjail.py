@@ -74,7 +74,7 @@ def tmpfs(target: str, size: str, *, writable: bool = False) -> Message:
     return [
         ("dst", target),
         ("fstype", "tmpfs"),
-        ("options", f"size={size},mode={'1777' if writable else '755'}"),
+        ("options", f"size={size},nr_inodes=16k,mode={'1777' if writable else '755'}"),
         ("rw", writable),
         ("nosuid", True),
         ("nodev", True),

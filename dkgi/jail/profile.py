@@ -10,6 +10,7 @@ Not covered: proof that it holds on this host (preflight.py); the bytes that a c
 """
 
 import importlib.util
+import math
 import os
 import re
 import sys
@@ -62,6 +63,9 @@ class SandboxSpec:
     file_mb            MiB of the largest file that a command may write
     processes          processes and threads of one command
     commands_at_once   commands that run at one time in this process; null: two a core, at least four
+    cpu_s              CPU seconds of one command's processes together; null, as below: not limited
+    scratch_mb         MiB on disk of all that an attempt keeps in /scratch and /tmp
+    scratch_files      files and folders there
     """
 
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
@@ -72,6 +76,9 @@ class SandboxSpec:
     file_mb: int
     processes: int
     commands_at_once: int | None
+    cpu_s: int | None = None
+    scratch_mb: int | None = None
+    scratch_files: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +150,15 @@ def agent_box(spec: SandboxSpec, workspace: Workspace) -> Box:
         wall_s=spec.wall_s,
         memory_mb=spec.memory_mb,
         output_mb=spec.output_mb,
+        cpu_s=_bound(spec.cpu_s),
+        scratch_mb=_bound(spec.scratch_mb),
+        scratch_files=_bound(spec.scratch_files),
         env=ENVIRONMENT,
     )
+
+
+def _bound(limit: int | None) -> float:
+    return math.inf if limit is None else limit
 
 
 def config(
