@@ -18,10 +18,11 @@ from typing import Self
 
 from dkgi.config import Experiment
 from dkgi.graph.views import make_view
-from dkgi.jail.preflight import Hidden, probe
+from dkgi.jail.preflight import Hidden, probe, scan
 from dkgi.jail.profile import find_host
 from dkgi.jail.scratch import RunFolder
 from dkgi.jail.server import CommandServer
+from dkgi.prompt import experiment_names
 from dkgi.runner import Seat
 from dkgi.types import Workspace
 
@@ -34,12 +35,14 @@ class Seats:
 
     def __init__(self, experiment: Experiment, export: Path, cache: Path) -> None:
         policy = experiment.tools
-        hidden = Hidden.default(words=(policy.name, experiment.harness.name, experiment.model.name))
+        names = (policy.name, experiment.harness.name, experiment.model.name, experiment.dataset.base_split)
+        hidden = Hidden.default(words=(*names, *experiment_names()))
         self._kept = cache / "kept" if experiment.keep_scratch else None
         with ExitStack() as stack:
             self._folder = stack.enter_context(RunFolder(cache / "w"))
             self._graph = self._folder.path / "graph"
             make_view(export, self._graph, graph=policy.graph, edges=policy.edges, tools_line=policy.tools_line)
+            scan(self._graph, hidden)
             self._server = stack.enter_context(
                 CommandServer(self._folder.path, experiment.sandbox, find_host(policy), hidden)
             )

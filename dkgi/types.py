@@ -292,7 +292,7 @@ class Workspace:
 class Box:
     """What one jailed command may see and use; paths on the left are host paths, on the right jail paths.
 
-    `env` holds the whole environment. `wall_s` seconds, `memory_mb` MiB summed over the process tree,
+    `env` holds the whole environment, `proc` says whether there is a /proc, with the jail's own processes. `wall_s` seconds, `memory_mb` MiB summed over the process tree,
     `output_mb` MiB of stdout and stderr together, `cpu_s` CPU seconds of the tree, `scratch_mb` MiB and `scratch_files`
     files in all that can be written; past a limit the whole tree is killed.
     """
@@ -307,6 +307,7 @@ class Box:
     scratch_mb: float = math.inf
     scratch_files: float = math.inf
     env: tuple[tuple[str, str], ...] = ()
+    proc: bool = True
 
 
 @dataclass(frozen=True, slots=True)

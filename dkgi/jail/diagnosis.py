@@ -70,7 +70,10 @@ def cause(log: str, output: str, around: Surroundings) -> str:
             f"--cap-add SYS_ADMIN --security-opt apparmor=unconfined {_UNCONFINED}"
         )
     if "mandatory point: '/proc'" in log:
-        return "the container covers parts of /proc: start it with --security-opt systempaths=unconfined"
+        return (
+            "the container covers parts of /proc: start it with --security-opt systempaths=unconfined, "
+            "or use sandbox=nsjail_no_proc"
+        )
     if around.seccomp and "mandatory point" not in log:
         return f"a seccomp filter forbids new namespaces: start the container with {_UNCONFINED}"
     if failed := re.search(r"mount\('(.*?)' -> .*?\): (.*?)(?:;|$)", log):

@@ -8,10 +8,13 @@ printed, never an exit code, and takes a missing line for a failure.
 Not covered: attacks on the kernel (sandbox/README.md).
 """
 
+import filecmp
 import os
 import re
 import secrets
+import stat
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +23,7 @@ from dkgi import paths
 from dkgi.jail.command import Jail
 from dkgi.jail.diagnosis import Surroundings, cause
 from dkgi.jail.programs import Programs
+from dkgi.jail.witness import NAMESPACES, witness
 from dkgi.types import Box, CommandResult, SandboxError, SetupError, Workspace
 
 if TYPE_CHECKING:
@@ -28,7 +32,6 @@ if TYPE_CHECKING:
 _CHECK_S = 60.0
 _WRITABLE = ("/scratch", "/tmp", "/dev/shm", "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 _TITLES = {"bash": "bash", "rg": "ripgrep", "python3": "python"}
-_NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "uts")
 # Programs that run what they are given; the ones of this host are tried by name, by path, by other programs.
 _OTHERS = (
     *("python3", "python", "perl", "awk", "mawk", "gawk", "node", "sh", "dash", "zsh", "env", "ruby", "lua"),
@@ -44,17 +47,20 @@ class Hidden:
     private   labels, queries, results: nothing inside them, and nothing that holds them, may be mounted
     other     the user's home, dkgi's own source: parts of them may be mounted, such as the graph
     words     names of the experiment: no path that a jail shows may hold one
+    answers   those of `private` whose files nothing that is mounted may hold a copy of
     """
 
     private: tuple[Path, ...]
     other: tuple[Path, ...]
     words: tuple[str, ...] = ()
+    answers: tuple[Path, ...] = ()
 
     @classmethod
     def default(cls, words: Sequence[str] = ()) -> "Hidden":
         cache = paths.cache_dir()
-        private = (cache / "labels", cache / "queries", paths.runs_dir())
-        return cls(private, (Path.home(), Path(__file__).resolve().parents[2]), tuple(words))
+        answers = (cache / "labels", cache / "queries")
+        other = (Path.home(), Path(__file__).resolve().parents[2])
+        return cls((*answers, paths.runs_dir()), other, tuple(words), answers)
 
     @property
     def paths(self) -> tuple[Path, ...]:
@@ -73,12 +79,30 @@ def check_sources(box: Box, hidden: Hidden) -> None:
                 raise SetupError(f"{source}, which agents see at {target}, and {folder} overlap: move one of them")
 
 
+def scan(folder: Path, hidden: Hidden) -> None:
+    """Raise SetupError when `folder`, which agents will see, holds a label or query file: the file itself or a copy."""
+    private = [path for top in hidden.answers if top.is_dir() for path in sorted(top.rglob("*")) if path.is_file()]
+    by_size: dict[int, list[Path]] = {}
+    for path in private:
+        by_size.setdefault(path.stat().st_size, []).append(path)
+    for file in sorted(folder.rglob("*")):
+        status = file.lstat()
+        if stat.S_ISLNK(status.st_mode):
+            raise SetupError(f"{file} is a link, and agents would see where it leads: remove it")
+        for other in by_size.get(status.st_size, []) if stat.S_ISREG(status.st_mode) and status.st_size else []:
+            if filecmp.cmp(file, other, shallow=False):
+                raise SetupError(f"agents would see {file}, which holds what is in {other}: remove it")
+
+
 def self_check(jail: Jail, hidden: Hidden, folder: Path) -> None:
     """Raise SandboxError unless `jail` holds. The check's own output goes to `folder`, which agents do not see."""
-    printed, result = _printed(jail, "self_check.sh", map(str, hidden.paths), folder)
+    word = secrets.token_hex(8)
+    outside: AbstractContextManager[list[str]] = nullcontext([]) if jail.box.proc else witness(word)
+    with outside as seen:
+        printed, result = _printed(jail, "self_check.sh", [word, *map(str, hidden.paths)], folder)
     if "uid " not in printed:
         raise SandboxError(cause(result.error, printed, Surroundings.read()))
-    if found := list(problems(printed.splitlines(), jail, hidden)):
+    if found := list(problems([*seen, *printed.splitlines()], jail, hidden)):
         raise SandboxError("; ".join(found))
 
 
@@ -148,8 +172,8 @@ def problems(lines: Sequence[str], jail: Jail, hidden: Hidden) -> Iterator[str]:
     nothing = "0" * 16
     if not expect("status", f"CapEff: {nothing}", f"CapBnd: {nothing}", "NoNewPrivs: 1", "Seccomp: 2"):
         yield f"commands keep rights: {found.get('status')}"
-    shared = {os.readlink(f"/proc/self/ns/{name}") for name in _NAMESPACES} & set(found.get("namespace", []))  # noqa: PTH115
-    if shared or len(found.get("namespace", [])) != len(_NAMESPACES):
+    shared = {os.readlink(f"/proc/self/ns/{name}") for name in NAMESPACES} & set(found.get("namespace", []))  # noqa: PTH115
+    if shared or len(found.get("namespace", [])) != len(NAMESPACES):
         yield f"commands share namespaces of the host: {shared or 'unknown'}"
     if not expect("tcp", _NO_SOCKETS):
         yield f"connecting to a port ends with {found.get('tcp')}"

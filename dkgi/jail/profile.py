@@ -55,7 +55,7 @@ DEFAULT ALLOW
 
 @dataclass(frozen=True, slots=True)
 class SandboxSpec:
-    """Limits of the jail (from YAML).
+    """Limits of the jail, and what of it a restricted host has to do without (from YAML).
 
     wall_s             seconds that one command may take at most, whatever it asked for
     memory_mb          MiB of one command's processes together
@@ -66,10 +66,12 @@ class SandboxSpec:
     cpu_s              CPU seconds of one command's processes together; null, as below: not limited
     scratch_mb         MiB on disk of all that an attempt keeps in /scratch and /tmp
     scratch_files      files and folders there
+    proc               the jail has a /proc with its own processes; without, `<(...)` and /dev/stdin do not work in it
+    user_namespace     False: none is made, whoever runs dkgi; True: for an ordinary user, and not for root
     """
 
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
-    kind: Literal["nsjail"]
+    kind: Literal["nsjail", "nsjail_no_proc", "nsjail_no_userns"]
     wall_s: float
     memory_mb: int
     output_mb: int
@@ -79,6 +81,16 @@ class SandboxSpec:
     cpu_s: int | None = None
     scratch_mb: int | None = None
     scratch_files: int | None = None
+    proc: bool = True
+    user_namespace: bool = True
+
+    def check(self) -> None:
+        """Raise SetupError where this user cannot have a jail of this kind."""
+        if not self.user_namespace and os.geteuid() != 0:
+            raise SetupError(
+                f"sandbox={self.kind}: only root makes a jail without a user namespace; run dkgi as root, or allow user "
+                "namespaces and use sandbox=nsjail"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +166,7 @@ def agent_box(spec: SandboxSpec, workspace: Workspace) -> Box:
         scratch_mb=_bound(spec.scratch_mb),
         scratch_files=_bound(spec.scratch_files),
         env=ENVIRONMENT,
+        proc=spec.proc,
     )
 
 
@@ -172,8 +185,8 @@ def config(
 ) -> str:
     """nsjail's configuration for commands in `box`, run as host user `uid`. `hidden` folders below /usr are covered.
 
-    With `python`, arguments of an interpreter, for that alone: it has no path in the jail, and the jail has no /proc by
-    which a program could start itself again.
+    With `python`, arguments of an interpreter, for that alone: it has no path in the jail. Without `box.proc` a program
+    has no way to start itself again either.
     """
     fields: Message = [
         ("mode", Word("ONCE")),
@@ -194,12 +207,12 @@ def config(
         *(("mount", mount) for mount in _mounts(box, host, uid, hidden)),
     ]
     interpreter = host.programs.python if host.programs else None
+    if box.proc:
+        fields += (("mount", mount) for mount in _processes())
     if python is not None and interpreter:
         fields += (("mount", mount) for mount in _library(interpreter))
         words: Message = [("arg", word) for word in python]
         fields.append(("exec_bin", [("path", str(interpreter.path)), ("arg0", "python3"), ("exec_fd", True), *words]))
-    else:
-        fields += (("mount", mount) for mount in _processes())
     return text(fields) + "\n"
 
 

@@ -48,6 +48,7 @@ class CommandServer:
     """
 
     def __init__(self, folder: Path, spec: SandboxSpec, host: Host, hidden: Hidden) -> None:
+        spec.check()
         self.socket = folder / "commands"
         self._folder, self._spec, self._host, self._hidden = folder, spec, host, hidden
         self.programs = host.programs
@@ -105,7 +106,7 @@ class CommandServer:
         text = partial(config, spec=self._spec, host=self._host, uid=uid, hidden=self._hidden.paths)
 
         def inner(argv: Sequence[str], environment: Sequence[tuple[str, str]], folder: str) -> str:
-            return text(replace(box, cwd=folder, env=tuple(environment)), python=argv)
+            return text(replace(box, cwd=folder, env=tuple(environment), proc=False), python=argv)
 
         messages = json.loads((paths.data_dir("prompts") / "tools" / "messages.json").read_text())
         texts = Texts(text(box), inner, messages["python_refused"], messages["python_failed"])

@@ -9,7 +9,6 @@ import pytest
 
 from dkgi.jail.beneath import read_beneath
 
-
 REFUSED = (
     r"not a regular file|not a name|No such file|Not a directory|Is a directory|Invalid cross-device link|"
     r"Too many levels|No such device or address|Permission denied|Operation not permitted"
