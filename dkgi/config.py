@@ -126,11 +126,11 @@ class Experiment(BaseModel):
     def _enforceable_policy(self) -> "Experiment":
         """Starts of Python can be counted only where a closed set keeps all other ways to it away."""
         policy = self.tools
-        if (policy.programs == "all") != (policy.python_starts is None):
+        if (policy.programs is None) != (policy.python_starts is None):
             raise ValueError(
-                "tools.python_starts: must be null with tools.programs=all, and a number with a list of programs"
+                "tools.python_starts: must be null with tools.programs=null, and a number with a list of programs"
             )
-        if any(re.match("python|pypy", name) for name in policy.programs if policy.programs != "all"):
+        if any(re.match("python|pypy", name) for name in policy.programs or ()):
             raise ValueError(
                 "tools.programs: Python is not given here; say with tools.python_starts how often it starts"
             )

@@ -244,7 +244,7 @@ class ToolPolicy:
     tools       names of the tools offered to the model, in this order
     section     file in prompts/ with the prompt's tool section
     expected    tokens a query, for the price line of a dry run (input, cached input, output)
-    programs    the programs that can be started, nothing else can; "all": whatever the host's /usr has
+    programs    the programs that can be started, nothing else can; None: whatever the host's /usr has
     python_starts  how often Python can be started beside a closed set of programs; None where all programs can
     """
 
@@ -256,7 +256,7 @@ class ToolPolicy:
     tools: tuple[str, ...]
     section: str
     expected: tuple[int, int, int]
-    programs: tuple[str, ...] | Literal["all"] = "all"
+    programs: tuple[str, ...] | None = None
     python_starts: int | None = None
 
 

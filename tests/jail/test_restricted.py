@@ -1,6 +1,7 @@
 """Jails of restricted hosts: without /proc, without a user namespace; they are asked for by name and hold as well."""
 
 import os
+import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -92,6 +93,43 @@ def test_a_jail_without_a_user_namespace_is_for_root(
             for shell in open_shell(server, folder, graph, tmp_path / "log"):
                 ours = Path("/proc/self/ns/user").readlink()
                 assert shell("readlink /proc/self/ns/user").strip() == str(ours)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
+@pytest.mark.parametrize(
+    ("options", "name", "said"),
+    [
+        ("noexec", "full_dkgi", "noexec.* set DKGI_DATA"),
+        ("noexec", "one_program", "noexec.* set DKGI_DATA"),
+        ("noexec", "shell_only", None),
+        ("size=1m", "full_dkgi", "the disk is full; make room"),
+        ("size=64m,nr_inodes=40", "full_dkgi", "the disk is full; make room"),
+    ],
+)
+def test_a_disk_that_attempts_cannot_work_on_is_told(tmp_path: Path, options: str, name: str, said: str | None) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    try:
+        subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", f"mode=755,{options}", "none", disk], check=True, capture_output=True
+        )
+    except subprocess.CalledProcessError:
+        pytest.skip("this container mounts nothing")
+    try:
+        graph = make_graph(tmp_path / "graph")
+        with (
+            RunFolder(disk / "w") as own,
+            CommandServer(own.path, SPEC, find_host(policy(name)), Hidden((), ())) as server,
+        ):
+            attempt = server.attempt(own.new_attempt(graph), tmp_path / "log")
+            if said:
+                with pytest.raises(SetupError, match=said):
+                    attempt.__enter__()
+            else:
+                with attempt as commands:
+                    assert commands.run(["/bin/bash", "-c", "true"], timeout_s=9).exit_code == 0
+    finally:
+        subprocess.run(["umount", disk], check=True)
 
 
 @pytest.mark.parametrize("name", ["nodes/0000.jsonl", "new", "edges/.hidden"])
