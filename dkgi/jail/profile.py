@@ -1,4 +1,4 @@
-"""The jail that an agent's commands run in: files, limits, environment, system calls.
+"""The jail that an agent's commands run in: folders, limits, environment, system calls.
 
 >>> box = agent_box(spec, workspace)
 >>> box.read_only
@@ -6,7 +6,7 @@
 >>> config(box, spec, find_host(), uid=1900000000)
 'mode: ONCE\nhostname: "localhost"\ncwd: "/graph"\n...'
 
-Not covered: proof that it holds on this host (preflight.py); the bytes that a command may leave in scratch altogether.
+Not covered: what it shows of the system (mounts.py); proof that it holds on this host (preflight.py).
 """
 
 import importlib.util
@@ -19,8 +19,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from dkgi.jail.nsjail import Field, Message, Word, bind, content, proc, symlink, text, tmpfs, variable
-from dkgi.jail.programs import Interpreter, Programs, find_interpreter, find_programs
+from dkgi.jail.mounts import library, mounts
+from dkgi.jail.nsjail import Field, Message, Word, text, variable
+from dkgi.jail.programs import Programs, find_interpreter, find_programs
 from dkgi.types import Box, SetupError, ToolPolicy, Workspace
 
 GRAPH, SCRATCH, TMP = "/graph", "/scratch", "/tmp"
@@ -146,9 +147,9 @@ def find_python(candidates: Sequence[str]) -> tuple[Path, tuple[tuple[Path, str]
         if real.is_relative_to("/usr") and not real.is_relative_to("/usr/local"):
             return real, ()
         prefix = real.parents[1]
-        library = prefix / "lib" / real.name
-        if re.fullmatch(r"python3\.\d+", real.name) and library.is_dir():
-            parts = [real, library, *(prefix / "lib").glob("libpython3*.so*")]
+        modules = prefix / "lib" / real.name
+        if re.fullmatch(r"python3\.\d+", real.name) and modules.is_dir():
+            parts = [real, modules, *(prefix / "lib").glob("libpython3*.so*")]
             return real, tuple((part, f"/usr/local/{part.relative_to(prefix)}") for part in parts)
     raise SetupError("no Python 3 for agents: install the system's (Debian, Ubuntu: apt-get install python3)")
 
@@ -204,13 +205,11 @@ def config(
         ("seccomp_string", SYSTEM_CALLS),
         *_identity(uid),
         *_limits(spec),
-        *(("mount", mount) for mount in _mounts(box, host, uid, hidden)),
+        *(("mount", mount) for mount in mounts(box, host, uid, hidden)),
     ]
     interpreter = host.programs.python if host.programs else None
-    if box.proc:
-        fields += (("mount", mount) for mount in _processes())
     if python is not None and interpreter:
-        fields += (("mount", mount) for mount in _library(interpreter))
+        fields += (("mount", mount) for mount in library(interpreter))
         words: Message = [("arg", word) for word in python]
         fields.append(("exec_bin", [("path", str(interpreter.path)), ("arg0", "python3"), ("exec_fd", True), *words]))
     return text(fields) + "\n"
@@ -241,90 +240,3 @@ def _limits(spec: SandboxSpec) -> Iterator[Field]:
     ):
         yield f"rlimit_{name}", value
         yield f"rlimit_{name}_type", Word("VALUE")
-
-
-def _mounts(box: Box, host: Host, uid: int, hidden: Sequence[Path]) -> Iterator[Message]:
-    yield from _closed(host.programs) if host.programs else _system(host, hidden)
-    yield from _etc(uid)
-    for name in ("null", "zero", "full", "random", "urandom"):
-        yield bind(Path("/dev", name), f"/dev/{name}", writable=True, device=True)
-    yield tmpfs("/dev/shm", "64m", writable=True)
-    # Where programs are a closed set, nothing that an agent wrote may become one.
-    binds = [bind(source, target, writable=True, executable=not host.programs) for source, target in box.writable]
-    binds += [bind(source, target) for source, target in box.read_only]
-    yield from sorted(binds, key=lambda mount: str(dict(mount)["dst"]))  # a folder before what is mounted inside it
-
-
-def _processes() -> Iterator[Message]:
-    yield proc()
-    yield symlink("/dev/fd", "/proc/self/fd")
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
-        yield symlink(f"/dev/{name}", f"/proc/self/fd/{number}")
-
-
-def _library(interpreter: Interpreter) -> Iterator[Message]:
-    """Where an interpreter that takes itself for /usr/bin/python3 looks; packages beside the standard library are covered."""
-    target = f"/usr/lib/{interpreter.library.name}"
-    yield bind(interpreter.library, target, executable=True)
-    for folder in ("site-packages", "dist-packages"):
-        if (interpreter.library / folder).is_dir():
-            yield tmpfs(f"{target}/{folder}", "64k")
-    for source, path in interpreter.files:
-        yield bind(source, path, executable=True)
-
-
-def _system(host: Host, hidden: Sequence[Path]) -> Iterator[Message]:
-    """/usr without anything installed beside the system, then ripgrep and, where it is not the system's, Python."""
-    yield bind(Path("/usr"), "/usr", executable=True)
-    for top in ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"):
-        if Path(top).is_symlink():
-            yield symlink(top, str(Path(top).readlink()))
-        elif Path(top).is_dir():
-            yield bind(Path(top), top, executable=True)
-    for file in ("/etc/ld.so.cache", "/etc/alternatives"):
-        if Path(file).exists():
-            yield bind(Path(file), file)
-    for folder in masks(hidden):
-        yield tmpfs(str(folder), "64k")
-    yield bind(host.ripgrep, "/usr/local/bin/rg", executable=True)
-    if Path("/usr/bin/rg").is_file():
-        yield bind(host.ripgrep, "/usr/bin/rg", executable=True)
-    for source, target in host.python_mounts:
-        yield bind(source, target, executable=True)
-        if (source / "site-packages").is_dir():
-            yield tmpfs(f"{target}/site-packages", "64k")
-    if host.python_mounts:
-        yield symlink("/usr/local/bin/python3", host.python.name)
-
-
-def _closed(programs: Programs) -> Iterator[Message]:
-    """The files of these programs and nothing else of the system."""
-    yield symlink("/bin", "usr/bin")
-    for top in ("/lib", "/lib32", "/lib64", "/libx32"):
-        if Path(top).is_symlink():
-            yield symlink(top, str(Path(top).readlink()))
-    if Path("/etc/ld.so.cache").exists():
-        yield bind(Path("/etc/ld.so.cache"), "/etc/ld.so.cache")
-    for source, target in programs.files:
-        yield bind(source, target, executable=True)
-
-
-def masks(hidden: Sequence[Path]) -> list[Path]:
-    """Folders below /usr that agents see empty: packages of every interpreter, sources, and what `hidden` names."""
-    usr = Path("/usr")
-    folders = [usr / "local", usr / "src", usr / "share" / "doc"]
-    for kind in ("dist-packages", "site-packages"):
-        folders += usr.glob(f"lib*/python3*/{kind}")
-    folders += [path.resolve() for path in hidden]
-    found: list[Path] = []
-    for folder in sorted({path for path in folders if path != usr and path.is_relative_to(usr) and path.is_dir()}):
-        if not any(folder.is_relative_to(other) for other in found):
-            found.append(folder)
-    return found
-
-
-def _etc(uid: int) -> Iterator[Message]:
-    yield content("/etc/passwd", f"agent:x:{uid}:{uid}::{SCRATCH}:/bin/bash\n")
-    yield content("/etc/group", f"agent:x:{uid}:\n")
-    yield content("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\n")
-    yield content("/etc/hosts", "127.0.0.1 localhost\n")
