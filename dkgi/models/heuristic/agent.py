@@ -4,10 +4,9 @@
     turn = talk.send(["HOW THIS ...", ...])
 
 It reads the format and the schema, finds the names in the question, computes what each reading of the question gives,
-loosens the best readings to find what comes next, looks at the records of the answers, and answers. Where Python can be
-started once only, one program takes the place of all these. `play` runs it over a history and gives what it says next;
-there is no other state.
-Not covered: what the question means (understanding.py), the programs' text (programs.py, shell.py, single.py).
+loosens the best readings to find what comes next, looks at the records of the answers, and answers. `play` runs it over
+a history and gives what it says next; there is no other state.
+Not covered: what the question means (understanding.py), what programs can be written in (toolbox.py).
 """
 
 import json
@@ -18,10 +17,8 @@ from typing import Any
 
 from dkgi.models.heuristic.evidence import Finding, findings, json_lines, ranked
 from dkgi.models.heuristic.reading import Reading, looser
-from dkgi.models.heuristic.schema import parse_schema
-from dkgi.models.heuristic.single import single
 from dkgi.models.heuristic.text import quotes_in
-from dkgi.models.heuristic.toolbox import BASH, Toolbox, is_single, toolbox
+from dkgi.models.heuristic.toolbox import Toolbox, toolbox
 from dkgi.models.heuristic.understanding import Understanding, strange_words, understand
 from dkgi.types import Item, Reply, ToolCall, ToolResult, UserText
 
@@ -39,8 +36,6 @@ class Action:
 
 
 Talk = Generator[list[Action], list[str], str]
-Decision = Generator[list[Action], list[str], list[int]]
-"""A part of a talk that ends with nodes."""
 
 
 def play(history: Sequence[Item]) -> tuple[str, tuple[ToolCall, ...]]:
@@ -71,23 +66,7 @@ def converse(prompt: str) -> Talk:
     question = _question(prompt)
     texts = yield [Action("read", {"path": "DATA_FORMAT.txt"}), Action("read", {"path": "schema.json"})]
     schema_text = "\n".join(texts[-1:])
-    said = "\n".join([prompt.replace(question, ""), *texts[:-1]])
-    if is_single(said):
-        order = yield from _by_one_program(question, schema_text)
-    else:
-        order = yield from _step_by_step(question, schema_text, toolbox(said))
-    return json.dumps({_answer_key(prompt): order[:ANSWERS]})
-
-
-def _by_one_program(question: str, schema_text: str) -> Decision:
-    """Nodes in order of support from the one start of Python; from a search with rg where it gave none."""
-    schema = parse_schema(schema_text)
-    found = (yield [_command(single(question, schema))]) if schema else []
-    return _ids(found) or _ids((yield [_command(BASH.search(question, (), ()))]))
-
-
-def _step_by_step(question: str, schema_text: str, tools: Toolbox) -> Decision:
-    """Candidates in order of support, by as many commands as it takes."""
+    tools = toolbox("\n".join([prompt.replace(question, ""), *texts[:-1]]))
     quoted = [(start, end) for start, end, _ in quotes_in(question)]
     linked = yield [_command(tools.link(question, quoted, strange_words(question, schema_text)))]
     understood = understand(question, schema_text, tools.names(question, quoted, "\n".join(linked)))
@@ -95,25 +74,29 @@ def _step_by_step(question: str, schema_text: str, tools: Toolbox) -> Decision:
     if understood.readings:
         order = yield from _by_reading(understood, tools)
     if not order or not understood.is_linked:
-        found = _ids((yield [_command(tools.search(question, understood.named, understood.asked))]))
-        # What readings of texts alone give is in no order.
-        order = [*(node for node in found if node in order), *order, *found]
-        order = list(dict.fromkeys(order))
+        found = yield [_command(tools.search(question, understood.named, understood.asked))]
+        similar = [line["id"] for line in json_lines(found) if isinstance(line.get("id"), int)]
+        # What texts alone give has no order of its own.
+        order = list(dict.fromkeys([*(node for node in similar if node in order), *order, *similar]))
     order.sort(key=lambda node: node in understood.named)
-    found_records = yield [_command(tools.check(order[: 2 * ANSWERS]))]
-    refused = [line.get("id") for line in json_lines(found_records) if line.get("is_candidate") is False]
-    return [node for node in order if node not in refused]
+    found = yield [_command(tools.check(order[: 2 * ANSWERS]))]
+    refused = [line.get("id") for line in json_lines(found) if line.get("is_candidate") is False]
+    answer = [node for node in order if node not in refused][:ANSWERS]
+    return json.dumps({_answer_key(prompt): answer})
 
 
-def _by_reading(understood: Understanding, tools: Toolbox) -> Decision:
+def _by_reading(understood: Understanding, tools: Toolbox) -> Generator[list[Action], list[str], list[int]]:
     """Nodes in order of support: what the readings give, then what they give when one requirement is dropped."""
     possible = understood.readings
-    support = yield from _evaluate(possible, understood, tools)
+    ahead = [loose for reading in possible for loose in looser(reading)] if tools.at_once else []
+    found = yield from _evaluate([*possible, *ahead], understood, tools)
+    support = [finding for finding in found if finding.reading in possible]
     best = [finding.reading for finding in sorted(support, key=lambda finding: -finding.weight)[:LOOSENED]]
     wider = [loose for reading in best or possible for loose in looser(reading)]
     order = ranked(support)
     if len(order) < ANSWERS and wider:
-        order += ranked((yield from _evaluate(wider, understood, tools)))
+        found = found if tools.at_once else (yield from _evaluate(wider, understood, tools))
+        order += ranked([finding for finding in found if finding.reading in wider])
     return list(dict.fromkeys(order))
 
 
@@ -126,10 +109,6 @@ def _evaluate(
 
 def _command(line: str) -> Action:
     return Action("bash", {"command": line})
-
-
-def _ids(outputs: list[str]) -> list[int]:
-    return [line["id"] for line in json_lines(outputs) if isinstance(line.get("id"), int)]
 
 
 def _question(prompt: str) -> str:

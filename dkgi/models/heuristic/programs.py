@@ -20,7 +20,7 @@ def link(question: str, quoted: Sequence[tuple[int, int]], strange: Sequence[str
 
     which attributes hold how much text, and how often each of the `strange` words ends a short text, as nouns do names.
     """
-    return run(f"question = {question!r}\nquoted = {quoted!r}\nstrange = {strange!r}\n{FIND}{TELL}")
+    return run(f"question = {question!r}\nquoted = {quoted!r}\nstrange = {strange!r}\n{LINK}")
 
 
 def names(question: str, quoted: Sequence[tuple[int, int]], printed: str) -> str:
@@ -31,7 +31,7 @@ def names(question: str, quoted: Sequence[tuple[int, int]], printed: str) -> str
 def evaluate(wholes: Iterable[tuple[str, Sequence[str]]]) -> str:
     """A command that prints the nodes of each expression, and how many there are under each of its looser forms."""
     shown = (f"show({place}, {', '.join((whole, *looser))})\n" for place, (whole, looser) in enumerate(wholes))
-    return run(FUNCTIONS + SHOW + "".join(shown))
+    return run(SETS + "".join(shown))
 
 
 def search(question: str, named: Iterable[int], types: Sequence[str]) -> str:
@@ -47,7 +47,7 @@ def check(nodes: Sequence[int]) -> str:
     return run(f"nodes = {list(nodes)!r}\n{CHECK}")
 
 
-FIND = r"""
+LINK = r"""
 import collections, glob, json, re
 
 WORD = re.compile(r"[^\W_]+")
@@ -95,9 +95,7 @@ for path in sorted(glob.glob("nodes/*.jsonl")):
                             # A symbol such as CAT is no cat.
                             if not (text.isupper() and text.isalnum()) or text == question[start:end]:
                                 found[start, end][node["node_id"]] = [node["node_id"], node["node_type"], text]
-"""
 
-TELL = r"""
 for kind, keys in sorted(lengths.items()):
     print(json.dumps({"type": kind, "attributes": keys, "words": seen[kind]}, sort_keys=True))
 for start, end in sorted(found):
@@ -105,7 +103,7 @@ for start, end in sorted(found):
         print(json.dumps({"start": start, "end": end, "nodes": list(found[start, end].values())[:20]}))
 """
 
-FUNCTIONS = r"""
+SETS = r"""
 import functools, glob, json
 
 def N(*nodes):
@@ -151,9 +149,7 @@ def says(words, types, keys):
 
 with open("candidate_ids.txt") as lines:
     candidates = frozenset(lines.read().split())
-"""
 
-SHOW = r"""
 def show(place, found, *looser):
     found &= candidates
     ids = sorted(map(int, found))
