@@ -80,7 +80,7 @@ def test_shell_only_names_its_programs_and_no_language() -> None:
     text = sections(message(experiment))[1]
     named = re.search(r"all the programs: (.*)\.\n", text)
     assert named
-    assert sorted(named[1].split(", ")) == sorted(experiment.tools.programs)
+    assert sorted(named[1].split(", ")) == sorted(experiment.tools.programs or ())
     assert not re.search("python|perl|awk", text.lower())
 
 
