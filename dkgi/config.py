@@ -25,6 +25,7 @@ from dkgi.console import fail
 from dkgi.dataset import DatasetSpec
 from dkgi.files import check_writable
 from dkgi.harness.native import NativeSpec
+from dkgi.jail.bare import BareSpec
 from dkgi.jail.profile import SandboxSpec
 from dkgi.keys import looks_like_key
 from dkgi.models import open_models
@@ -94,7 +95,7 @@ class Experiment(BaseModel):
     harness: NativeSpec
     model: Annotated[HeuristicSpec | ScriptedSpec | ReplaySpec | ProviderSpec, Field(discriminator="kind")]
     tools: ToolPolicy
-    sandbox: SandboxSpec
+    sandbox: Annotated[SandboxSpec | BareSpec, Field(discriminator="kind")]
     prompt: PromptSpec
     limits: Limits
     tracking: Annotated[MlflowSpec | NoTrackingSpec, Field(discriminator="kind")]
@@ -124,8 +125,10 @@ class Experiment(BaseModel):
 
     @model_validator(mode="after")
     def _enforceable_policy(self) -> "Experiment":
-        """Starts of Python can be counted only where a closed set keeps all other ways to it away."""
+        """What a policy holds back needs a jail; and starts of Python are counted only beside a closed set of programs."""
         policy = self.tools
+        if isinstance(self.sandbox, BareSpec) and (fault := self.sandbox.fault(policy)):
+            raise ValueError(fault)
         if (policy.programs is None) != (policy.python_starts is None):
             raise ValueError(
                 "tools.python_starts: must be null with tools.programs=null, and a number with a list of programs"

@@ -10,7 +10,7 @@ Not covered: configuration (config.py), which validates the ones marked "from YA
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol
 
@@ -280,12 +280,24 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """Host folders of one attempt, under neutral names. `graph_dir` is shared and read-only, the rest is the attempt's own."""
+    """Host folders of one attempt, under neutral names. `graph_dir` is shared and read-only, the rest is the attempt's own.
+
+    The fields `..._at` say where the agent finds them.
+    """
 
     graph_dir: Path
     scratch_dir: Path
     tmp_dir: Path
     outputs_dir: Path
+    graph_at: str = "/graph"
+    scratch_at: str = "/scratch"
+    outputs_at: str = "/scratch/full_outputs"
+
+    def bare(self) -> "Workspace":
+        """The same for an agent without a jail."""
+        return replace(
+            self, graph_at=str(self.graph_dir), scratch_at=str(self.scratch_dir), outputs_at=str(self.outputs_dir)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,6 +348,7 @@ class CommandResult:
     output       host file with all that was printed, stdout and stderr in the order written
     peak_rss_mb  the most memory seen that the kernel cannot drop (a mapped graph is not counted), MiB; 0 for a
                  command that ended before the first look, after a tenth of a second
+    shown_at        folder in which the agent finds `output`
     python          starts of Python, where they are counted; `python_refused` further ones were refused
     """
 
@@ -347,6 +360,7 @@ class CommandResult:
     cpu_s: float
     peak_rss_mb: float
     error: str = ""
+    shown_at: str = "/scratch/full_outputs"
     python: tuple[PythonStart, ...] = ()
     python_refused: int = 0
 
@@ -453,7 +467,7 @@ class QueryResult:
     """What one query came to, without gold and scores. Usage, cost and time are of all attempts together.
 
     `stops` has one entry an attempt; `interrupted` counts those that a dying process or a cap cut off, which have none.
-    `cost_usd` is None where the model has no price. `turns`, `tool_calls`, `tool_errors` are of the last attempt.
+    `sandboxed` is False where nothing kept the agent from the labels. `cost_usd` is None where the model has no price. `turns`, `tool_calls`, `tool_errors` are of the last attempt.
     """
 
     cell: str
@@ -477,3 +491,4 @@ class QueryResult:
     tool_errors: int
     started: float
     error: str = ""
+    sandboxed: bool = True

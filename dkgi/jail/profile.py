@@ -10,7 +10,6 @@ Not covered: what it shows of the system (mounts.py); proof that it holds on thi
 """
 
 import importlib.util
-import math
 import os
 import re
 import sys
@@ -22,6 +21,7 @@ from typing import Any, ClassVar, Literal
 from dkgi.jail.mounts import library, mounts
 from dkgi.jail.nsjail import Field, Message, Word, text, variable
 from dkgi.jail.programs import Programs, find_interpreter, find_programs
+from dkgi.jail.quota import bound
 from dkgi.types import Box, SetupError, ToolPolicy, Workspace
 
 GRAPH, SCRATCH, TMP = "/graph", "/scratch", "/tmp"
@@ -163,16 +163,12 @@ def agent_box(spec: SandboxSpec, workspace: Workspace) -> Box:
         wall_s=spec.wall_s,
         memory_mb=spec.memory_mb,
         output_mb=spec.output_mb,
-        cpu_s=_bound(spec.cpu_s),
-        scratch_mb=_bound(spec.scratch_mb),
-        scratch_files=_bound(spec.scratch_files),
+        cpu_s=bound(spec.cpu_s),
+        scratch_mb=bound(spec.scratch_mb),
+        scratch_files=bound(spec.scratch_files),
         env=ENVIRONMENT,
         proc=spec.proc,
     )
-
-
-def _bound(limit: int | None) -> float:
-    return math.inf if limit is None else limit
 
 
 def config(

@@ -7,6 +7,7 @@ Not covered: /dev/shm, which is a small file system of its own for each command.
 """
 
 import errno
+import math
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -53,6 +54,11 @@ class Quota:
             taken.bytes > max(self._limit.bytes, self._first.bytes)
             or taken.files > max(self._limit.files, self._first.files)
         )
+
+
+def bound(limit: int | None) -> float:
+    """A limit of a configuration; None is none."""
+    return math.inf if limit is None else limit
 
 
 def measure(folders: Sequence[Path]) -> Taken | None:
