@@ -127,6 +127,16 @@ LOADER = "$(echo /lib*/ld-linux* /lib/ld-linux*)"
         "LD_PRELOAD=/scratch/python3 LD_AUDIT=/scratch/python3 cat <<< x | sed -n s/started/started/p",
         f"exec 5</scratch/python3; /proc/self/fd/5 {PYTHON}",
         f"ln -s /scratch/python3 /tmp/l; /tmp/l {PYTHON}",
+        # Machine code written into a running program's memory needs no file that may be executed.
+        "exec 3<>/proc/self/mem && echo started",
+        "exec 3>/proc/$$/mem && echo started",
+        "exec 3<>/proc/1/mem && echo started",
+        "exec 3<>/proc/self/task/$$/mem && echo started",
+        "echo 0 > /proc/self/clear_refs && echo started",
+        "cat /lib*/*/libc.so.6 > /scratch/libc.so.6; LD_LIBRARY_PATH=/scratch /usr/bin/echo started",
+        "LD_LIBRARY_PATH=/scratch GCONV_PATH=/scratch LOCPATH=/scratch LC_ALL=x.X cat <<< x | sed -n s/started/started/p",
+        "exec 3<>/dev/tcp/127.0.0.1/22 && echo started",
+        "exec 3<>/dev/mem && echo started",
     ],
 )
 def test_no_other_program_can_be_started(closed: Shell, attack: str) -> None:
