@@ -33,7 +33,7 @@ COMMANDS = [
 ]  # fmt: skip
 
 _KILLED = """
-import sys, threading, time
+import sys, threading
 from pathlib import Path
 from dkgi.config import load
 from dkgi.jail.preflight import Hidden
@@ -52,9 +52,10 @@ with RunFolder(top / "w") as folder:
                     program = "import time; print(1); time.sleep(0.3)"
                     commands.run(["/bin/bash", "-c", f"python3 -c '{program}' killed-marker; python3"], timeout_s=60)
                     print("done", flush=True)
-        for _ in range(4):
-            threading.Thread(target=attempt, daemon=True).start()
-        time.sleep(600)
+        threads = [threading.Thread(target=attempt, daemon=True) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        threads[0].join()  # no thread ends but by a fault
 """
 
 
@@ -127,7 +128,7 @@ def test_a_run_that_is_killed_at_any_moment_leaves_nothing(tmp_path: Path) -> No
             [sys.executable, "-c", _KILLED, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE, env=os.environ
         )
         assert process.stdout
-        process.stdout.readline()  # the first command is over, others are under way
+        assert process.stdout.readline() == b"done\n"  # the first command is over, others are under way
         time.sleep(moment * 0.07)
         process.send_signal(signal.SIGKILL)
         process.wait(timeout=10)
