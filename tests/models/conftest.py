@@ -28,11 +28,12 @@ class PlainShell:
 
     def run(self, argv: Sequence[str], *, timeout_s: float) -> CommandResult:
         output = self.outputs / f"{next(self.numbers)}.txt"
+        environment = {**self.environment, "TMPDIR": str(self.outputs)}
         with output.open("wb") as file:
             done = subprocess.run(
                 argv,
                 cwd=self.folder,
-                env=self.environment,
+                env=environment,
                 stdout=file,
                 stderr=subprocess.STDOUT,
                 timeout=60,

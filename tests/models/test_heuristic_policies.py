@@ -146,6 +146,18 @@ def test_what_a_question_says_cannot_become_a_command(
     assert output == '{"reading": 0, "size": 0, "ids": [], "looser": []}\n'
 
 
+def test_what_a_graph_says_cannot_become_a_command(closed_path: Path, tmp_path: Path) -> None:
+    (tmp_path / "nodes").mkdir()
+    name = "a[$(echo x >owned)]`echo x >owned`"
+    line = f'{{"node_id":0,"node_type":"film","is_candidate":true,"attributes":{{"name":"{name}"}}}}\n'
+    (tmp_path / "nodes" / "0000.jsonl").write_text(line * 2)
+    runner = PlainShell(tmp_path, tmp_path, count(), {"PATH": str(closed_path), "LANG": "C.UTF-8"})
+    question = "Which a echo x owned echo x owned?"
+    output = runner.run(["/bin/bash", "-c", shell.link(question, [], ["owned"])], timeout_s=60).output.read_text()
+    assert f'"text": "{name}"' in output
+    assert not (tmp_path / "owned").exists()
+
+
 def test_a_search_with_bash_ranks_by_rare_words_and_neighbours(bash_only: PlainShell) -> None:
     command = shell.search("a film with a lighthouse and a singer", [7], ("film",))
     lines = bash_only.run(["/bin/bash", "-c", command], timeout_s=60).output.read_text().splitlines()

@@ -3,7 +3,8 @@ r"""What programs.py does in Python, as bash programs: rg, sed, cut, sort, comm,
 >>> evaluate([("to(N(17), 'edges/03.tsv')", [])])
 '...s0=$(named 17)\ns1=$(to "$s0" edges/03.tsv)\ns2=$(both "$s1" "$candidates")\nshow 0 "$s2"\n'
 
-A set is a variable that holds IDs, one a line, in the order of sort, so that comm can join sets; no file is written.
+A set is a variable that holds IDs, one a line, in the order of sort, so that comm can join sets. There is no `<(...)`,
+which needs /proc.
 Which part of the question a name is, is worked out here from the lines that the linking program prints.
 Not covered: what the sets are that are computed (reading.py).
 """
@@ -148,16 +149,17 @@ def _text(words: str, keys: Iterable[str]) -> str:
 
 
 LINK = r"""
-mapfile -t kinds < <(rg -oIN '"node_type":"[^"]*"' nodes | sort -u)
+shopt -s lastpipe
+rg -oIN '"node_type":"[^"]*"' nodes | sort -u | mapfile -t kinds
 for kind in "${kinds[@]}"; do
   declare -A held=() length=() ends=()
-  while IFS= read -r pair; do
+  rg --sort path -FIN "$kind" nodes | head -n 200 | rg -oN '"[^"]+":"(?:[^"\\]|\\.)*"' | while IFS= read -r pair; do
     key=${pair%%:*} spaces=${pair//[! ]/}
     held[$key]=$((${held[$key]:-0} + 1)) length[$key]=$((${length[$key]:-0} + ${#spaces} + 1))
-  done < <(rg --sort path -FIN "$kind" nodes | head -n 200 | rg -oN '"[^"]+":"(?:[^"\\]|\\.)*"')
-  while IFS= read -r word; do
+  done
+  rg -FIN "$kind" nodes | rg -oiN -r '$2' "$ending" | while IFS= read -r word; do
     ends[$word]=$((${ends[$word]:-0} + 1))
-  done < <(rg -FIN "$kind" nodes | rg -oiN -r '$2' "$ending")
+  done
   list=() words=()
   for key in "${!held[@]}"; do list+=("$key: [${held[$key]}, ${length[$key]}]"); done
   for word in "${!ends[@]}"; do words+=("\"${word,,}\": ${ends[$word]}"); done
@@ -168,32 +170,34 @@ done
 
 declare -A seen=() type=()
 ids=() texts=()
-while IFS=: read -r file line text; do
-  text=${text:1:-1}
-  seen[$text]=$((${seen[$text]:-0} + 1))
-  file=${file//[!0-9]/}
-  ((seen[$text] > few)) || { ids+=($((10#$file * 10000 + line - 1))); texts+=("$text"); }
-done < <(rg --sort path -ion -f - nodes <<<"$patterns" | rg -v '"node_type":"[^"]*"$')
+rg --sort path -ion -f - nodes <<<"$patterns" | rg -v '"node_type":"[^"]*"$' | while IFS=: read -r file line text; do
+  text=${text:1:-1} file=${file//[!0-9]/}
+  count=$((${seen[$text]:-0} + 1))
+  seen[$text]=$count
+  ((count > few)) || { ids+=($((10#$file * 10000 + line - 1))); texts+=("$text"); }
+done
 IFS='|'
-while IFS=' ' read -r id kind; do
+rg -oIN -r '$1 $2' "^\{\"node_id\":(${ids[*]}),\"node_type\":(\"[^\"]*\")" nodes | while IFS=' ' read -r id kind; do
   type[$id]=$kind
-done < <(rg -oIN -r '$1 $2' "^\{\"node_id\":(${ids[*]}),\"node_type\":(\"[^\"]*\")" nodes)
+done
 for place in "${!ids[@]}"; do
   echo "{\"id\": ${ids[place]}, \"type\": ${type[${ids[place]}]}, \"text\": ${texts[place]}}"
 done
 """
 
 SETS = r"""
+shopt -s lastpipe
 named() { printf '%s\n' "$@" | sort -u; }
 to() { sed 's/.*/&\\t[0-9]+/' <<<"$1" | rg -xIN -f - "${@:2}" | cut -f 2 | sort -u; }
 back() { sed 's/.*/[0-9]+\\t&/' <<<"$1" | rg -xIN -f - "${@:2}" | cut -f 1 | sort -u; }
 records() { rg -oiIN -r '$1' "^\{\"node_id\":([0-9]+),$1" nodes | sort; }
-both() { comm -12 <(echo "$1") <(echo "$2"); }
-less() { comm -23 <(echo "$1") <(echo "$2"); }
+other=${TMPDIR:-/tmp}/set.$$
+both() { echo "$2" >"$other" && comm -12 - "$other" <<<"$1"; }
+less() { echo "$2" >"$other" && comm -23 - "$other" <<<"$1"; }
 show() {
-  local ids sizes=() other place=$1
-  mapfile -t ids < <(rg . <<<"$2" | sort -n)
-  for other in "${@:3}"; do sizes+=("$(rg -c --include-zero . <<<"$other")"); done
+  local ids=() sizes=() set place=$1
+  rg . <<<"$2" | sort -n | mapfile -t ids
+  for set in "${@:3}"; do sizes+=("$(rg -c --include-zero . <<<"$set")"); done
   local IFS=,
   echo "{\"reading\": $place, \"size\": ${#ids[@]}, \"ids\": [${ids[*]:0:30}], \"looser\": [${sizes[*]}]}"
 }
@@ -202,19 +206,21 @@ candidates=$(sort candidate_ids.txt)
 """
 
 SEARCH = r"""
+shopt -s lastpipe
 total=$(wc -l <candidate_ids.txt)
 declare -A score=()
 for word in "${asked[@]}"; do
-  mapfile -t found < <(rg -oiIN -r '$1' "^\{\"node_id\":([0-9]+),\"node_type\":\"(?:$kinds)\",\"is_candidate\":true.*\b$word\b" nodes)
+  found=()
+  rg -oiIN -r '$1' "^\{\"node_id\":([0-9]+),\"node_type\":\"(?:$kinds)\",\"is_candidate\":true.*\b$word\b" nodes | mapfile -t found
   # What a word is worth: how often the number of candidates can be halved before it is the number of those with the word.
   worth=0
   for ((left = total; left > ${#found[@]}; left /= 2)); do worth=$((worth + 1)); done
   ((worth > 2)) || continue
   for id in "${found[@]}"; do score[$id]=$((${score[$id]:-0} + worth)); done
 done
-while read -r id; do
+{ rg -oIN -r '$1' "^(?:$named)\t([0-9]+)$" edges; rg -oIN -r '$1' "^([0-9]+)\t(?:$named)$" edges; } | while read -r id; do
   [[ ${score[$id]} ]] && score[$id]=$((score[$id] + 5))
-done < <({ rg -oIN -r '$1' "^(?:$named)\t([0-9]+)$" edges; rg -oIN -r '$1' "^([0-9]+)\t(?:$named)$" edges; } 2>&1)
+done
 for id in "${!score[@]}"; do echo "${score[$id]} $id"; done | sort -k 1,1nr -k 2,2n | head -n 40 |
   sed -E 's/(.*) (.*)/{"id": \2, "score": \1}/'
 """
