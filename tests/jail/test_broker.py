@@ -6,7 +6,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -307,13 +307,8 @@ def test_a_client_that_goes_away_ends_python(one: Shell) -> None:
         argv = ["/bin/bash", "-c", "python3 -c 'import time; time.sleep(300)' gone-py-marker"]
         request = {"token": one.commands.token, "argv": argv, "timeout_s": 60}
         connection.sendall(json.dumps(request).encode() + b"\n")
-        while not marked("gone-py-marker"):
-            time.sleep(0.02)
-    for _ in range(1000):
-        if not marked("gone-py-marker"):
-            break
-        time.sleep(0.02)
-    assert marked("gone-py-marker") == []
+        wait_until(lambda: marked("gone-py-marker") != [])
+    wait_until(lambda: marked("gone-py-marker") == [])
 
 
 def test_nothing_is_left_when_the_command_is_over(one: Shell, one_program: CommandServer) -> None:
@@ -338,3 +333,28 @@ def test_a_signal_to_the_stand_in_ends_python(one: Shell) -> None:
         "python3 -c 'import time; time.sleep(300)' & read -t 1 <> /run/py/tick; kill -TERM $!; wait $!; echo $?"
     )
     assert printed(result) == f"{128 + signal.SIGTERM}\n"
+
+
+def test_python_ends_when_its_caller_is_killed_and_the_command_goes_on(one: Shell) -> None:
+    scratch = one.workspace.scratch_dir
+    # Put together, so that the shell's own command line does not hold the marker.
+    command = """
+m=caller; python3 -c 'import time; open("/scratch/runs", "w"); time.sleep(300)' $m-marker &
+until [[ -e /scratch/runs ]]; do read -t .1 <> /run/py/tick; done
+kill -9 $!; wait
+echo > /scratch/killed; until [[ -e /scratch/over ]]; do read -t .1 <> /run/py/tick; done
+"""
+    running = threading.Thread(target=one.result, args=(command,), kwargs={"timeout_s": 60})
+    running.start()
+    wait_until((scratch / "killed").exists)
+    wait_until(lambda: marked("caller-marker") == [])
+    assert running.is_alive()
+    (scratch / "over").touch()
+    running.join()
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
