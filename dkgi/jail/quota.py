@@ -94,8 +94,8 @@ def _below(folder: Path) -> Iterator[os.stat_result]:
                     for entry in entries:
                         try:
                             status = entry.stat(follow_symlinks=False)
-                        except FileNotFoundError:
-                            continue
+                        except (FileNotFoundError, PermissionError):
+                            continue  # removed, or locked again, in this moment
                         yield status
                         if entry.is_dir(follow_symlinks=False):
                             pending.append(f"{name}/{entry.name}")
@@ -105,28 +105,22 @@ def _below(folder: Path) -> Iterator[os.stat_result]:
 
 @contextmanager
 def _opened(top: int, name: str) -> Iterator[int | None]:
-    """The folder, or None where it is gone by now."""
+    """The folder, or None where it went away or was locked in this moment."""
     try:
-        opened = open_beneath(top, name, os.O_RDONLY | os.O_DIRECTORY)
+        handle = open_beneath(top, name, os.O_PATH | os.O_DIRECTORY)
     except OSError as error:
-        if error.errno == errno.EACCES:
-            opened = _unlocked(top, name)
-        elif error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
-            yield None
-            return
-        else:
+        if error.errno == errno.ENAMETOOLONG:
             raise
+        yield None
+        return
+    try:
+        # What a folder that its owner locked holds counts all the same.
+        if os.fstat(handle).st_mode & 0o500 != 0o500:
+            os.chmod(f"/proc/self/fd/{handle}", 0o700)  # noqa: PTH101
+        opened = os.open(f"/proc/self/fd/{handle}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    finally:
+        os.close(handle)
     try:
         yield opened
     finally:
         os.close(opened)
-
-
-def _unlocked(top: int, name: str) -> int:
-    """A folder that its owner locked: what it holds counts all the same."""
-    handle = open_beneath(top, name, os.O_PATH | os.O_DIRECTORY)
-    try:
-        os.chmod(f"/proc/self/fd/{handle}", 0o700)  # noqa: PTH101
-        return open_beneath(top, name, os.O_RDONLY | os.O_DIRECTORY)
-    finally:
-        os.close(handle)

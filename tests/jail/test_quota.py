@@ -80,13 +80,16 @@ def test_everything_counts_once_and_nothing_is_followed(tmp_path: Path) -> None:
     os.link(scratch / "file", scratch / "second")
     (scratch / "out").symlink_to(tmp_path / "elsewhere")
     os.mkfifo(scratch / "pipe")
-    (scratch / "locked").mkdir()
-    (scratch / "locked" / "file").write_bytes(b"x" * 8192)
-    (scratch / "locked").chmod(0)
+    for mode in (0, 0o200, 0o400, 0o300):
+        (scratch / f"{mode}").mkdir()
+        (scratch / f"{mode}" / "d").mkdir()
+        (scratch / f"{mode}" / "d" / "file").write_bytes(b"x" * 8192)
+        (scratch / f"{mode}" / "d").chmod(mode)
+        (scratch / f"{mode}").chmod(mode)
     taken = measure([scratch])
     assert taken is not None
-    assert taken.files == 5
-    assert 2 * 8192 <= taken.bytes < 1 << 19
+    assert taken.files == 3 + 4 * 3
+    assert 5 * 8192 <= taken.bytes < 1 << 19
 
 
 def test_a_file_with_a_hole_counts_as_what_it_takes_up(tmp_path: Path) -> None:
