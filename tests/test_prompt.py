@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from dkgi.config import Experiment, load
+from dkgi.experiment import run
 from dkgi.graph.export import data_format
 from dkgi.paths import data_dir
 from dkgi.prompt import check_prompt, experiment_names, prompt_digest, read_part, render_prompt
@@ -109,6 +110,17 @@ def test_a_prompt_that_holds_a_telling_name_is_refused(
     with pytest.raises(SetupError, match=rf"mine\.md holds the word {word}"):
         check_prompt(experiment.prompt, experiment.tools, [word])
     check_prompt(experiment.prompt, experiment.tools, ["car"])
+
+
+@pytest.mark.parametrize("word", ["floor", "full_dkgi", "native", "heuristic", "test", "test-0.1"])
+def test_a_run_is_refused_whose_prompt_names_its_experiment_policy_harness_model_or_split(
+    word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "prompts").mkdir()
+    (tmp_path / "prompts" / "mine.md").write_text(f"This is about {word}.")
+    monkeypatch.setenv("DKGI_CONF", str(tmp_path))
+    with pytest.raises(SetupError, match=r"mine\.md holds the word"):
+        run(load(["tools.section=mine.md", "dataset.split=test-0.1", "dry_run=true"]))
 
 
 def test_experiments_of_ones_own_are_known_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
