@@ -25,6 +25,7 @@ from dkgi.console import fail
 from dkgi.dataset import DatasetSpec
 from dkgi.files import check_writable
 from dkgi.harness.native import NativeSpec
+from dkgi.jail.bare import BareSpec
 from dkgi.jail.profile import SandboxSpec
 from dkgi.keys import looks_like_key
 from dkgi.models import open_models
@@ -56,6 +57,9 @@ LEAST = {
     "sandbox.file_mb": 1,
     "sandbox.processes": 16,
     "sandbox.commands_at_once": 1,
+    "sandbox.cpu_s": 1,
+    "sandbox.scratch_mb": 1,
+    "sandbox.scratch_files": 16,
 }
 """The least value of a number; 0 where none is stated."""
 MOST = 1_000_000_000
@@ -91,7 +95,7 @@ class Experiment(BaseModel):
     harness: NativeSpec
     model: Annotated[HeuristicSpec | ScriptedSpec | ReplaySpec | ProviderSpec, Field(discriminator="kind")]
     tools: ToolPolicy
-    sandbox: SandboxSpec
+    sandbox: Annotated[SandboxSpec | BareSpec, Field(discriminator="kind")]
     prompt: PromptSpec
     limits: Limits
     tracking: Annotated[MlflowSpec | NoTrackingSpec, Field(discriminator="kind")]
@@ -117,6 +121,22 @@ class Experiment(BaseModel):
                 )
         if isinstance(self.model, ReplaySpec):
             self.model.check(self.axes)
+        return self
+
+    @model_validator(mode="after")
+    def _enforceable_policy(self) -> "Experiment":
+        """What a policy holds back needs a jail; and starts of Python are counted only beside a closed set of programs."""
+        policy = self.tools
+        if isinstance(self.sandbox, BareSpec) and (fault := self.sandbox.fault(policy)):
+            raise ValueError(fault)
+        if (policy.programs is None) != (policy.python_starts is None):
+            raise ValueError(
+                "tools.python_starts: must be null with tools.programs=null, and a number with a list of programs"
+            )
+        if any(re.match("python|pypy", name) for name in policy.programs or ()):
+            raise ValueError(
+                "tools.programs: Python is not given here; say with tools.python_starts how often it starts"
+            )
         return self
 
     @property

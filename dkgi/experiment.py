@@ -28,18 +28,19 @@ from dkgi.dataset import Dataset, prepare
 from dkgi.files import cannot_write
 from dkgi.gold import read_canary, read_gold
 from dkgi.harness import open_harness
+from dkgi.jail.bare import BareSpec
 from dkgi.keys import LEAST_SECRET, read_key
 from dkgi.meter import Ledger
 from dkgi.models import open_models
 from dkgi.models.provider import ProviderSpec
 from dkgi.paths import cache_dir, runs_dir
 from dkgi.pricing import dollars, expected_dollars
-from dkgi.prompt import prompt_digest, render_prompt
+from dkgi.prompt import check_prompt, experiment_names, prompt_digest, render_prompt
 from dkgi.runner import CellRun, answer_queries
 from dkgi.seats import Seats
 from dkgi.store import Cell, Lock, open_cell
 from dkgi.tracking import Tracker
-from dkgi.types import Query, RunStop, SafetyStop, SetupError
+from dkgi.types import Query, RunStop, SafetyStop, SetupError, Workspace
 
 _FULL_OR_READ_ONLY = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM}
 
@@ -60,6 +61,7 @@ def run(experiment: Experiment) -> int:
 def _run(experiment: Experiment) -> int:
     harness = open_harness(experiment.harness)
     harness.check(experiment.tools)
+    check_prompt(experiment.prompt, experiment.tools, _telling_names(experiment))
     dataset = prepare(experiment.dataset, cache_dir())
     queries = _select(experiment, dataset)
     digests = {
@@ -71,7 +73,8 @@ def _run(experiment: Experiment) -> int:
     prompt = partial(_prompt, experiment)
     with Seats(experiment, dataset.export, cache_dir()) as seats:
         if experiment.dry_run:
-            return _report_dry_run(experiment, queries, prompt, cell_id(experiment, digests))
+            example = prompt(queries[0], seats.example)
+            return _report_dry_run(experiment, queries, example, cell_id(experiment, digests))
         models = open_models(experiment.model)
         cell = open_cell(runs_dir(), cell_id(experiment, digests), _manifest(experiment, digests, seats.programs))
         _warn_of_other_code(cell)
@@ -90,6 +93,7 @@ def _run(experiment: Experiment) -> int:
             prompt=prompt,
             seat=seats.open,
             cancel=seats.cancel,
+            sandboxed=not isinstance(experiment.sandbox, BareSpec),
         )
         with Lock(cell):
             return _answer(experiment, cell_run, queries)
@@ -104,6 +108,8 @@ def _answer(experiment: Experiment, cell_run: CellRun, queries: list[Query]) -> 
     wanted = {(query.number, repeat) for query in queries for repeat in range(experiment.repeats)}
     todo = _unfinished(experiment, cell, queries)
     label = " · ".join(experiment.axes[axis] for axis in ("dataset", "split", "harness", "tools", "model"))
+    if not cell_run.sandboxed:
+        label += " · NO SANDBOX"
     earlier = [pair for pair in collector.scored if (pair[0].number, pair[0].repeat) in wanted]
     redo = {(query.number, repeat) for query, repeat in todo}
     _say_price(experiment, cell_run.ledger, len(todo))
@@ -161,8 +167,20 @@ def _unfinished(experiment: Experiment, cell: Cell, queries: list[Query]) -> lis
     return sorted(todo, key=lambda entry: not cell.query_folder(entry[0].number, entry[1]).exists())
 
 
-def _prompt(experiment: Experiment, query: Query) -> str:
-    return render_prompt(experiment.prompt, experiment.tools, query=query.text, corpus="/graph", scratch="/scratch")
+def _telling_names(experiment: Experiment) -> set[str]:
+    """Names that would tell an agent what it is part of."""
+    axes = ("split", "harness", "tools", "model")
+    return {*(experiment.axes[axis] for axis in axes), experiment.dataset.split, *experiment_names()}
+
+
+def _prompt(experiment: Experiment, query: Query, workspace: Workspace) -> str:
+    return render_prompt(
+        experiment.prompt,
+        experiment.tools,
+        query=query.text,
+        corpus=workspace.graph_at,
+        scratch=workspace.scratch_at,
+    )
 
 
 def _open_tracker(experiment: Experiment, cell: Cell) -> Tracker:
@@ -229,13 +247,13 @@ def _say_price(experiment: Experiment, ledger: Ledger, queries: int) -> None:
         console.stderr().print(line, soft_wrap=True)
 
 
-def _report_dry_run(experiment: Experiment, queries: list[Query], prompt: Any, cell: str) -> int:
+def _report_dry_run(experiment: Experiment, queries: list[Query], prompt: str, cell: str) -> int:
     """What a run would do: one prompt to read (stdout), then cell, queries and price."""
     done = Cell(runs_dir() / "cells" / cell)
     left = [q for q in queries for repeat in range(experiment.repeats) if done.result(q.number, repeat) is None]
     price = _price(experiment, len(left))
     with console.printing():
-        console.stdout().print(prompt(queries[0]), soft_wrap=True)
+        console.stdout().print(prompt, soft_wrap=True)
     console.stderr().print(f"cell {cell}: {len(left)} queries to answer, {price}. Nothing was run.", soft_wrap=True)
     return 0
 

@@ -9,30 +9,51 @@ in a jail, where all of them hang on one first process, none does.
 """
 
 import contextlib
+import math
 import os
 import select
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 _BLOCK = 64 * 1024
 _SAMPLE_S = 0.1
 _GRACE_S = 1.0
+_TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 
-KilledBy = Literal["time", "memory", "output", "cancelled"]
+
+class Guests(Protocol):
+    """Trees beside the run's own that work for it. Whoever starts them ends them when the run's first process is gone."""
+
+    def follow(self, root: int) -> None:
+        """Told once the run's first process, `root`, exists."""
+
+    def roots(self) -> Sequence[int]:
+        """First processes of these trees that run now."""
+
+    def spent_s(self) -> float:
+        """CPU seconds of those that have ended."""
+
+
+KilledBy = Literal["time", "cpu", "memory", "output", "scratch", "cancelled"]
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Limits of one run: seconds, MiB summed over the process tree, MiB of stdout and stderr together."""
+    """Limits of one run: seconds, MiB summed over the process tree, MiB of stdout and stderr together.
+
+    `cpu_s` are CPU seconds of the tree; `room` is asked now and then whether there is room on disk.
+    """
 
     wall_s: float
     memory_mb: int
     output_mb: int
+    cpu_s: float = math.inf
+    room: Callable[[], bool] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +126,12 @@ def run(
     cancel: int | None = None,
     owner: int | None = None,
     pass_fds: Sequence[int] = (),
+    guests: Guests | None = None,
 ) -> Ended:
     """Run `argv` with an empty environment and no input; write stdout and stderr, in their order, to `output`.
 
     cancel    a pipe or socket: the run ends as soon as its other end hangs up
+    guests    further trees, whose memory and CPU time count
     owner     user id that owns the output pipe, so that a program with that id may reopen /dev/stderr
     Raises OSError when the program cannot be started or `output` cannot be written; the program is then dead.
     """
@@ -129,8 +152,10 @@ def run(
             )
         finally:
             os.close(write_end)
-        watch = _Watch(process.pid, read_end, output, bounds, started)
+        watch = _Watch(process.pid, read_end, output, bounds, started, guests)
         try:
+            if guests:
+                guests.follow(process.pid)
             watch.follow(cancel)
         except BaseException:
             kill_tree(process.pid, signal.SIGKILL)
@@ -154,7 +179,10 @@ def run(
 class _Watch:
     """Follows one running tree: copies its output, samples its memory, ends it at a limit."""
 
-    def __init__(self, root: int, pipe: int, output: int, bounds: Bounds, started: float) -> None:
+    def __init__(
+        self, root: int, pipe: int, output: int, bounds: Bounds, started: float, guests: Guests | None
+    ) -> None:
+        self.guests = guests
         self.root, self.pipe, self.output, self.bounds = root, pipe, output, bounds
         self.deadline = started + bounds.wall_s
         self.sample_at = started + _SAMPLE_S
@@ -201,16 +229,27 @@ class _Watch:
         if now >= self.deadline:
             self._stop("time", now)
         if now >= self.sample_at:
-            used = sum(_memory(pid) for pid in tree(self.root))
-            self.peak = max(self.peak, used)
-            if used > self.bounds.memory_mb * 2**20:
-                self._stop("memory", now)
+            self._sample(now)
             self.sample_at = now + _SAMPLE_S
         if self.killed_by:
             # A jail that gets SIGTERM ends its processes and still reports their CPU time.
             hangs = now >= self._killed_at + _GRACE_S
             kill_tree(self.root, signal.SIGKILL if hangs else signal.SIGTERM)
         self.wake = now + _SAMPLE_S if self.killed_by else min(self.sample_at, self.deadline)
+
+    def _sample(self, now: float) -> None:
+        roots = (self.root, *(self.guests.roots() if self.guests else ()))
+        pids = [pid for root in roots for pid in tree(root)]
+        used = sum(map(_memory, pids))
+        self.peak = max(self.peak, used)
+        if used > self.bounds.memory_mb * 2**20:
+            self._stop("memory", now)
+        if self.bounds.cpu_s < math.inf:
+            ended_s = self.guests.spent_s() if self.guests else 0.0
+            if ended_s + sum(map(_cpu_s, pids)) > self.bounds.cpu_s:
+                self._stop("cpu", now)
+        if self.bounds.room and not self.bounds.room():
+            self._stop("scratch", now)
 
     def _copy(self) -> bool:
         block = os.read(self.pipe, _BLOCK)
@@ -258,3 +297,14 @@ def _memory(pid: int) -> int:
     return 1024 * sum(
         int(line.split()[1]) for line in status.splitlines() if line.startswith((b"RssAnon:", b"RssShmem:"))
     )
+
+
+def _cpu_s(pid: int) -> float:
+    """CPU seconds of a process and of all below it that have ended."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0.0
+    # The name, in brackets, may hold anything; user and system time, own and of ended children, are fields 14 to 17.
+    ticks = status.rpartition(b")")[2].split()[11:15]
+    return sum(map(int, ticks)) / _TICKS_A_SECOND

@@ -2,11 +2,14 @@
 
     task, ranking instruction, output form, question, tool section
 
-Rendering is pure: the same files and values give the same bytes. A question's own `$` stays as it is.
+Rendering is pure: the same files and values give the same bytes. A question's own `$` stays as it is. A text that tells
+the model which experiment it is part of is refused (`check_prompt`).
 Not covered: the wording, which is data.
 """
 
 import hashlib
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from string import Template
 from typing import Any, ClassVar
@@ -37,16 +40,28 @@ def render_prompt(spec: PromptSpec, policy: ToolPolicy, *, query: str, corpus: s
 
 def prompt_digest(spec: PromptSpec, policy: ToolPolicy) -> str:
     """sha256 over all that the model reads from us under a prompt and a policy, tool texts included."""
-    names = [
-        *_parts(spec, policy),
-        *(f"tools/{name}.json" for name in policy.tools),
-        "tools/messages.json",
-        "output_limit.txt",
-    ]
     digest = hashlib.sha256()
-    for name in names:
+    for name in _texts(spec, policy):
         digest.update(f"{name}\0{read_part(name)}\0".encode())
     return digest.hexdigest()
+
+
+def check_prompt(spec: PromptSpec, policy: ToolPolicy, names: Iterable[str]) -> None:
+    """Raise SetupError where a text that the model reads from us holds one of `names`, in any case, as a word."""
+    for part in _texts(spec, policy):
+        text = read_part(part).lower()
+        for name in sorted(names):
+            if re.search(rf"(?<![a-z0-9]){re.escape(name.lower())}(?![a-z0-9])", text):
+                raise SetupError(
+                    f"prompt: {part} holds the word {name}, which names an experiment, a policy, a harness, a model or "
+                    "a split: agents must not read it; use another word or another name"
+                )
+
+
+def experiment_names() -> set[str]:
+    """The names of all experiments that can be asked for, shipped ones and those of `DKGI_CONF`."""
+    folders = [*user_folders(), data_dir("conf")]
+    return {path.stem for folder in folders for path in (folder / "experiment").glob("*.yaml")}
 
 
 def read_part(name: str) -> str:
@@ -61,6 +76,12 @@ def read_part(name: str) -> str:
             return path.read_text(encoding="utf-8")
     where = ", ".join(map(str, folders))
     raise SetupError(f"prompt: there is no text {name} in {where}; name a file in one of these folders")
+
+
+def _texts(spec: PromptSpec, policy: ToolPolicy) -> list[str]:
+    """The files of all that the model reads from us, the graph's own aside."""
+    tools = [f"tools/{name}.json" for name in policy.tools]
+    return [*_parts(spec, policy), *tools, "tools/messages.json", "output_limit.txt"]
 
 
 def _parts(spec: PromptSpec, policy: ToolPolicy) -> list[str]:

@@ -60,7 +60,7 @@ class CellRun:
 
     `seat` opens a checked place for one attempt and takes it away again; it gets the file that records the commands
     and raises SandboxError where the place is not safe. `prompt` renders the message for a query. `cancel` ends the
-    commands of all seats. `ledger` holds the money of the run.
+    commands of all seats. `ledger` holds the money of the run. `sandboxed` is told of every result.
     """
 
     cell: Cell
@@ -72,9 +72,10 @@ class CellRun:
     prices: Prices | None
     ledger: Ledger
     answer_key: str
-    prompt: Callable[[Query], str]
+    prompt: Callable[[Query, Workspace], str]
     seat: Callable[[Path], AbstractContextManager[Seat]]
     cancel: Callable[[], None]
+    sandboxed: bool = True
 
 
 def answer_queries(run: CellRun, todo: Sequence[tuple[Query, int]], *, threads: int) -> Generator[QueryResult]:
@@ -182,7 +183,7 @@ class _Work:
             with run.seat(folder / "commands.jsonl") as seat:
                 deadline = monotonic() + run.limits.wall_s
                 model = run.models.model(Place(query.number, self.repeat, number, deadline, folder, account))
-                prompt = run.prompt(query)
+                prompt = run.prompt(query, seat.workspace)
                 task = Task(query, prompt, run.policy, run.limits, seat.workspace, model, seat.commands, record)
                 return self._judged(run.harness.run(task))
         except SandboxError as error:
@@ -226,6 +227,7 @@ class _Work:
             tool_errors=last.tool_errors,
             started=self.started,
             error=last.error,
+            sandboxed=run.sandboxed,
         )
 
 

@@ -18,33 +18,40 @@ from typing import Self
 
 from dkgi.config import Experiment
 from dkgi.graph.views import make_view
-from dkgi.jail.preflight import Hidden, probe
+from dkgi.jail.bare import BareSpec
+from dkgi.jail.preflight import Hidden, probe, scan
 from dkgi.jail.profile import find_host
 from dkgi.jail.scratch import RunFolder
 from dkgi.jail.server import CommandServer
+from dkgi.prompt import experiment_names
 from dkgi.runner import Seat
 from dkgi.types import Workspace
 
 
 class Seats:
-    """The places of one run. `programs` are the versions of what agents get, as the jail itself told them.
+    """The places of one run. `programs` are the versions of what agents get, as the jail itself told them; `example` is a
+    place as attempts get them, removed by now.
 
     Raises SetupError where a jail cannot hold on this machine.
     """
 
     def __init__(self, experiment: Experiment, export: Path, cache: Path) -> None:
         policy = experiment.tools
-        hidden = Hidden.default(words=(policy.name, experiment.harness.name, experiment.model.name))
+        names = (policy.name, experiment.harness.name, experiment.model.name, experiment.dataset.base_split)
+        hidden = Hidden.default(words=(*names, *experiment_names()))
         self._kept = cache / "kept" if experiment.keep_scratch else None
+        self._bare = isinstance(experiment.sandbox, BareSpec)
         with ExitStack() as stack:
             self._folder = stack.enter_context(RunFolder(cache / "w"))
             self._graph = self._folder.path / "graph"
             make_view(export, self._graph, graph=policy.graph, edges=policy.edges, tools_line=policy.tools_line)
+            scan(self._graph, hidden)
             self._server = stack.enter_context(
-                CommandServer(self._folder.path, experiment.sandbox, find_host(), hidden)
+                CommandServer(self._folder.path, experiment.sandbox, find_host(policy), hidden)
             )
-            workspace = self._folder.new_attempt(self._graph)
+            workspace = self._new_attempt()
             self.programs = probe(self._server, workspace)
+            self.example = workspace
             self._folder.remove(workspace)
             self._stack = stack.pop_all()
 
@@ -61,12 +68,16 @@ class Seats:
     @contextmanager
     def open(self, log: Path) -> Iterator[Seat]:
         """A seat for one attempt, its jail checked. `log` gets a line for each command."""
-        workspace = self._folder.new_attempt(self._graph)
+        workspace = self._new_attempt()
         try:
             with self._server.attempt(workspace, log) as commands:
                 yield Seat(workspace, commands)
         finally:
             self._leave(workspace, log)
+
+    def _new_attempt(self) -> Workspace:
+        workspace = self._folder.new_attempt(self._graph)
+        return workspace.bare() if self._bare else workspace
 
     def _leave(self, workspace: Workspace, log: Path) -> None:
         if self._kept is None:

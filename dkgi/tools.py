@@ -15,7 +15,6 @@ from functools import cache
 from string import Template
 from typing import Any
 
-from dkgi.jail.profile import OUTPUTS
 from dkgi.paths import data_dir
 from dkgi.truncate import head_tail
 from dkgi.types import CommandResult, CommandRunner, SandboxError, Tool, ToolCall, ToolOutput, ToolSpec
@@ -89,7 +88,7 @@ class Bash:
             )
         seconds = min(timeout_s, args.get("timeout", timeout_s))
         result = _run(self.commands, ["/bin/bash", "-c", args["command"]], seconds)
-        parts = [head_tail(result.output, f"{OUTPUTS}/{result.output.name}")]
+        parts = [head_tail(result.output, f"{result.shown_at}/{result.output.name}")]
         if result.killed_by:
             parts.append(message(f"killed_{result.killed_by}", seconds=round(seconds, 1)))
         elif result.exit_code:

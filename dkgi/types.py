@@ -8,8 +8,9 @@ types refer to each other and are read together.
 Not covered: configuration (config.py), which validates the ones marked "from YAML".
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol
 
@@ -243,6 +244,8 @@ class ToolPolicy:
     tools       names of the tools offered to the model, in this order
     section     file in prompts/ with the prompt's tool section
     expected    tokens a query, for the price line of a dry run (input, cached input, output)
+    programs    the programs that can be started, nothing else can; None: whatever the host's /usr has
+    python_starts  how often Python can be started beside a closed set of programs; None where all programs can
     """
 
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
@@ -253,6 +256,8 @@ class ToolPolicy:
     tools: tuple[str, ...]
     section: str
     expected: tuple[int, int, int]
+    programs: tuple[str, ...] | None = None
+    python_starts: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,20 +280,33 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """Host folders of one attempt, under neutral names. `graph_dir` is shared and read-only, the rest is the attempt's own."""
+    """Host folders of one attempt, under neutral names. `graph_dir` is shared and read-only, the rest is the attempt's own.
+
+    The fields `..._at` say where the agent finds them.
+    """
 
     graph_dir: Path
     scratch_dir: Path
     tmp_dir: Path
     outputs_dir: Path
+    graph_at: str = "/graph"
+    scratch_at: str = "/scratch"
+    outputs_at: str = "/scratch/full_outputs"
+
+    def bare(self) -> "Workspace":
+        """The same for an agent without a jail."""
+        return replace(
+            self, graph_at=str(self.graph_dir), scratch_at=str(self.scratch_dir), outputs_at=str(self.outputs_dir)
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
     """What one jailed command may see and use; paths on the left are host paths, on the right jail paths.
 
-    `env` holds the whole environment. `wall_s` seconds, `memory_mb` MiB summed over the process tree,
-    `output_mb` MiB of stdout and stderr together; past a limit the whole tree is killed.
+    `env` holds the whole environment, `proc` says whether there is a /proc, with the jail's own processes. `wall_s` seconds, `memory_mb` MiB summed over the process tree,
+    `output_mb` MiB of stdout and stderr together, `cpu_s` CPU seconds of the tree, `scratch_mb` MiB and `scratch_files`
+    files in all that can be written; past a limit the whole tree is killed.
     """
 
     read_only: tuple[tuple[Path, str], ...]
@@ -297,7 +315,28 @@ class Box:
     wall_s: float
     memory_mb: int
     output_mb: int
+    cpu_s: float = math.inf
+    scratch_mb: float = math.inf
+    scratch_files: float = math.inf
     env: tuple[tuple[str, str], ...] = ()
+    proc: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class PythonStart:
+    """One start of Python where starts are counted.
+
+    argv      its arguments, without the name
+    program   the text that it ran, up to 256 KiB; None where it could not be had (a module, a stream that is not there yet)
+    error     what kept it from starting; the start is used up all the same
+    """
+
+    argv: tuple[str, ...]
+    program: str | None
+    exit_code: int
+    wall_s: float
+    cpu_s: float
+    error: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,20 +344,30 @@ class CommandResult:
     """How one jailed command ended.
 
     exit_code    the command's own (128 + N after signal N), 137 when it was killed; 255 when the jail did not start
-    killed_by    time, memory, output, cancelled (attempt over), sandbox (not started, see `error`), or None
+    killed_by    time, cpu, memory, output, scratch (too much written), cancelled (attempt over), sandbox (not started, see `error`), or None
     output       host file with all that was printed, stdout and stderr in the order written
     peak_rss_mb  the most memory seen that the kernel cannot drop (a mapped graph is not counted), MiB; 0 for a
                  command that ended before the first look, after a tenth of a second
+    shown_at        folder in which the agent finds `output`
+    python          starts of Python, where they are counted; `python_refused` further ones were refused
     """
 
     exit_code: int
-    killed_by: Literal["time", "memory", "output", "cancelled", "sandbox"] | None
+    killed_by: Literal["time", "cpu", "memory", "output", "scratch", "cancelled", "sandbox"] | None
     output: Path
     output_bytes: int
     wall_s: float
     cpu_s: float
     peak_rss_mb: float
     error: str = ""
+    shown_at: str = "/scratch/full_outputs"
+    python: tuple[PythonStart, ...] = ()
+    python_refused: int = 0
+
+    @property
+    def signal(self) -> int | None:
+        """The signal that ended the command, as a shell tells it; a command may exit with such a code by itself."""
+        return self.exit_code - 128 if 128 < self.exit_code <= 128 + 64 else None
 
 
 class CommandRunner(Protocol):
@@ -418,7 +467,7 @@ class QueryResult:
     """What one query came to, without gold and scores. Usage, cost and time are of all attempts together.
 
     `stops` has one entry an attempt; `interrupted` counts those that a dying process or a cap cut off, which have none.
-    `cost_usd` is None where the model has no price. `turns`, `tool_calls`, `tool_errors` are of the last attempt.
+    `sandboxed` is False where nothing kept the agent from the labels. `cost_usd` is None where the model has no price. `turns`, `tool_calls`, `tool_errors` are of the last attempt.
     """
 
     cell: str
@@ -442,3 +491,4 @@ class QueryResult:
     tool_errors: int
     started: float
     error: str = ""
+    sandboxed: bool = True

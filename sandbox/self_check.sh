@@ -1,13 +1,17 @@
 # Runs in an attempt's jail before its agent starts, mostly on commands built into bash; dkgi/jail/preflight.py judges the lines.
-# Arguments: host paths that must not be seen.
+# Arguments: a word to be known by, then host paths that must not be seen. Of programs it uses find alone, since an agent may have few.
 shopt -s nullglob dotglob
 
 echo "uid $UID $EUID"
-while read -r key value _; do
-  case $key in CapEff: | CapBnd: | NoNewPrivs: | Seccomp:) echo "status $key $value" ;; esac
-done </proc/self/status
-readlink /proc/self/ns/{cgroup,ipc,mnt,net,pid,uts} | while read -r link; do echo "namespace $link"; done
-while read -r line; do echo "mount $line"; done </proc/self/mountinfo
+if [[ -e /proc/self ]]; then
+  while read -r key value _; do
+    case $key in CapEff: | CapBnd: | NoNewPrivs: | Seccomp:) echo "status $key $value" ;; esac
+  done </proc/self/status
+  find /proc/self/ns/{cgroup,ipc,mnt,net,pid,uts} -printf 'namespace %l\n'
+  while read -r line; do echo "mount $line"; done </proc/self/mountinfo
+else
+  kill -STOP $$ # until the host has read all this from outside
+fi
 
 refusal=$({ exec 3<>/dev/tcp/127.0.0.1/9; } 2>&1)
 echo "tcp ${refusal##*: }"
@@ -20,10 +24,10 @@ done
 { : >.written; } 2>/dev/null || echo graph_read_only
 { : >/scratch/full_outputs/.written; } 2>/dev/null || echo outputs_read_only
 for folder in /scratch /tmp; do
-  { echo x >"$folder/.written"; } 2>/dev/null && rm "$folder/.written" && echo "writable $folder"
+  { echo x >"$folder/.written"; } 2>/dev/null && find "$folder/.written" -delete && echo "writable $folder"
 done
 
-for path in "$@"; do
+for path in "${@:2}"; do
   entries=("$path"/*)
   [[ -f $path || ${#entries[@]} -gt 0 ]] && echo "visible $path"
 done

@@ -18,7 +18,19 @@ from dkgi.meter import Ledger
 from dkgi.models.scripted import Scripted, ScriptedSpec
 from dkgi.runner import CellRun, Seat, answer_queries
 from dkgi.store import Journal, open_cell
-from dkgi.types import Attempt, Limits, Prices, Query, QueryResult, SandboxError, SetupError, Step, ToolPolicy, Usage
+from dkgi.types import (
+    Attempt,
+    Limits,
+    Prices,
+    Query,
+    QueryResult,
+    SandboxError,
+    SetupError,
+    Step,
+    ToolPolicy,
+    Usage,
+    Workspace,
+)
 
 PRICES = Prices(0, 0, 0, 1_000_000)
 POLICY = ToolPolicy("p", True, True, True, ("bash", "read"), "tools_full_dkgi.md", (0, 0, 0))
@@ -46,7 +58,7 @@ def cell_run(tmp_path: Path, seat: Seat, cancel: Callable[[], None]) -> CellRun:
         prices=PRICES,
         ledger=Ledger(cap_usd=None, prices=PRICES),
         answer_key="node_ids",
-        prompt=lambda query: query.text,
+        prompt=lambda query, _: query.text,
         seat=open_seat,
         cancel=cancel,
     )
@@ -186,7 +198,7 @@ def test_all_queries_come_back_from_many_threads(cell_run: CellRun) -> None:
 
 
 def test_a_fault_in_a_worker_ends_the_run_loudly(cell_run: CellRun) -> None:
-    def fault(query: Query) -> str:
+    def fault(query: Query, workspace: Workspace) -> str:
         raise ZeroDivisionError("a bug")
 
     with pytest.raises(ZeroDivisionError):

@@ -3,7 +3,7 @@
 >>> bootstrap([0.0, 1.0, 1.0, 1.0])
 Interval(mean=0.75, low=0.25, high=1.0)
 
-Not covered: tests that compare two cells.
+Not covered: what is compared (dkgi/compare.py).
 """
 
 import math

@@ -1,6 +1,6 @@
 """The commands of one attempt: they wait for a place, run in its jail, are numbered and recorded.
 
->>> commands = AttemptCommands(jail, places, folder, workspace.outputs_dir, Path("commands.jsonl"))
+>>> commands = AttemptCommands(jail, places, folder, workspace, Path("commands.jsonl"))
 >>> commands.run(["/bin/bash", "-c", "rg -c asthma nodes"], timeout_s=120, connection=connection).output.name
 '0001.txt'
 
@@ -23,8 +23,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
+from dkgi.jail.bare import Bare
 from dkgi.jail.command import Jail
-from dkgi.types import CommandResult
+from dkgi.types import CommandResult, Workspace
 
 _NOTHING = Path("/dev/null")
 _CLOSE_S = 30.0
@@ -66,10 +67,11 @@ class Places:
 
 
 class AttemptCommands:
-    """Runs commands until closed. `partial` is a folder that agents do not see, on the file system of `outputs`."""
+    """Runs commands until closed. `partial` is a folder that agents do not see, on the file system of the outputs."""
 
-    def __init__(self, jail: Jail, places: Places, partial: Path, outputs: Path, log: Path) -> None:
-        self._jail, self._places, self._partial, self._outputs, self._log = jail, places, partial, outputs, log
+    def __init__(self, jail: Jail | Bare, places: Places, partial: Path, workspace: Workspace, log: Path) -> None:
+        self._jail, self._places, self._partial, self._log = jail, places, partial, log
+        self._outputs, self._shown_at = workspace.outputs_dir, workspace.outputs_at
         self._changed = threading.Condition()
         self._connections: set[socket.socket] = set()
         self._closed = False
@@ -127,13 +129,13 @@ class AttemptCommands:
             part.rename(complete)
         finally:
             part.unlink(missing_ok=True)
-        return dataclasses.replace(result, output=complete)
+        return dataclasses.replace(result, output=complete, shown_at=self._shown_at)
 
     def _record(
         self, number: int, started: float, argv: Sequence[str], timeout_s: float, result: CommandResult
     ) -> None:
         line = {"number": number, "time": started, "argv": argv, "timeout_s": timeout_s} | dataclasses.asdict(result)
-        line["output"] = result.output.name
+        line |= {"output": result.output.name, "signal": result.signal}
         with self._log.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
 

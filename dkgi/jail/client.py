@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from dkgi.types import CommandResult
+from dkgi.types import CommandResult, PythonStart
 
 _NOTHING = Path("/dev/null")
 _PATIENCE_S = 60.0
@@ -47,7 +47,8 @@ class CommandClient:
         fields = json.loads(answer)
         if "refused" in fields:
             return _cancelled(fields["refused"])
-        return CommandResult(**{**fields, "output": Path(fields["output"])})
+        starts = tuple(PythonStart(**start | {"argv": tuple(start["argv"])}) for start in fields["python"])
+        return CommandResult(**fields | {"output": Path(fields["output"]), "python": starts})
 
 
 def _cancelled(reason: str) -> CommandResult:

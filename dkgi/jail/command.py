@@ -7,13 +7,16 @@
 Not covered: who may ask for a command and where its output is kept (server.py).
 """
 
+import contextlib
 import errno
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dkgi.jail.nsjail import arguments
+from dkgi.jail.broker import Broker, Session
+from dkgi.jail.nsjail import arguments, complaints
+from dkgi.jail.quota import Quota, Taken
 from dkgi.process import Bounds, Lifeline, run
 from dkgi.types import Box, CommandResult
 
@@ -26,13 +29,17 @@ _LONGEST_COMMAND = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Jail:
-    """The jail of one attempt: every command gets a new one from the same configuration, run as host user `uid`."""
+    """The jail of one attempt: every command gets a new one from the same configuration, run as host user `uid`.
+
+    With a `broker` Python is started by it, and its configuration is used.
+    """
 
     config: Path
     box: Box
     nsjail: Path
     uid: int
     lifeline: Lifeline
+    broker: Broker | None = None
 
     def run(self, argv: Sequence[str], output: Path, *, timeout_s: float, cancel: int | None = None) -> CommandResult:
         """Run `argv`, all that it prints going to the new file `output`. Never raises for what the command does.
@@ -40,29 +47,43 @@ class Jail:
         `cancel` is a pipe or socket that hangs up when the result is no longer wanted.
         Raises OSError when `output` cannot be written (full disk) or nsjail cannot be started.
         """
-        bounds = Bounds(min(timeout_s, self.box.wall_s), self.box.memory_mb, self.box.output_mb)
+        box = self.box
+        quota = Quota([source for source, _ in box.writable], Taken(box.scratch_mb * 2**20, box.scratch_files))
+        bounds = Bounds(min(timeout_s, box.wall_s), box.memory_mb, box.output_mb, box.cpu_s, quota.holds)
         file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         log = os.memfd_create("log")
         try:
             os.fchmod(file, 0o644)
             if problem := _problem(argv):
                 return CommandResult(126, None, output, os.write(file, f"bash: {problem}\n".encode()), 0.0, 0.0, 0.0)
-            words = [os.fsencode(word) for word in arguments(self.nsjail, self.config, log, [*_FIRST, *argv])]
-            ended = run(words, file, bounds, self.lifeline, cancel=cancel, owner=self.uid, pass_fds=(log,))
-            errors = _errors(log) if ended.exit_code == 255 else ""
+            with self._session() as session:
+                config = session.config if session else self.config
+                words = [os.fsencode(word) for word in arguments(self.nsjail, config, log, [*_FIRST, *argv])]
+                ended = run(
+                    words, file, bounds, self.lifeline, cancel=cancel, owner=self.uid, pass_fds=(log,), guests=session
+                )
+            errors = complaints(log) if ended.exit_code == 255 else ""
+            starts = tuple(session.starts) if session else ()
             return CommandResult(
                 exit_code=ended.exit_code,
                 killed_by="sandbox" if errors else ended.killed_by,
                 output=output,
                 output_bytes=ended.output_bytes,
                 wall_s=ended.wall_s,
-                cpu_s=ended.cpu_s,
+                cpu_s=ended.cpu_s + sum(start.cpu_s for start in starts),
                 peak_rss_mb=ended.peak_rss_mb,
                 error=errors,
+                python=starts,
+                python_refused=session.refused if session else 0,
             )
         finally:
             os.close(log)
             os.close(file)
+
+    def _session(self) -> contextlib.AbstractContextManager[Session | None]:
+        if self.broker is None:
+            return contextlib.nullcontext()
+        return Session(self.broker, self.nsjail, self.lifeline, self.broker.texts.outer)
 
 
 def _problem(argv: Sequence[str]) -> str:
@@ -76,9 +97,3 @@ def _problem(argv: Sequence[str]) -> str:
     if not sizes or max(sizes) >= _LONGEST_WORD or sum(sizes) >= _LONGEST_COMMAND:
         return os.strerror(errno.E2BIG)
     return ""
-
-
-def _errors(log: int) -> str:
-    """nsjail's complaints: with any of them, exit code 255 is its own and not the command's."""
-    lines = os.pread(log, 65536, 0).decode(errors="replace").splitlines()
-    return "; ".join(lines) if any(line.startswith(("[E]", "[F]")) for line in lines) else ""

@@ -69,8 +69,16 @@ def cause(log: str, output: str, around: Surroundings) -> str:
             "root without CAP_SYS_ADMIN cannot make a jail: run dkgi as an ordinary user, or start the container with "
             f"--cap-add SYS_ADMIN --security-opt apparmor=unconfined {_UNCONFINED}"
         )
+    if "pidfd_getfd" in log:
+        return (
+            "the system forbids pidfd_getfd, by which starts of Python are counted: start the container with --cap-add "
+            "SYS_PTRACE, or run sudo sysctl kernel.yama.ptrace_scope=1"
+        )
     if "mandatory point: '/proc'" in log:
-        return "the container covers parts of /proc: start it with --security-opt systempaths=unconfined"
+        return (
+            "the container covers parts of /proc: start it with --security-opt systempaths=unconfined, "
+            "or use sandbox=nsjail_no_proc"
+        )
     if around.seccomp and "mandatory point" not in log:
         return f"a seccomp filter forbids new namespaces: start the container with {_UNCONFINED}"
     if failed := re.search(r"mount\('(.*?)' -> .*?\): (.*?)(?:;|$)", log):

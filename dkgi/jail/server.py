@@ -17,19 +17,24 @@ import os
 import secrets
 import socket
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from dkgi import paths
 from dkgi.jail.attempt import AttemptCommands, Places
+from dkgi.jail.bare import Bare, BareSpec
+from dkgi.jail.broker import Broker, Texts
 from dkgi.jail.client import CommandClient, address
 from dkgi.jail.command import Jail
-from dkgi.jail.preflight import Hidden, check_sources, self_check
+from dkgi.jail.preflight import Hidden, check_count, check_disk, check_programs, check_sources, self_check
 from dkgi.jail.profile import Host, SandboxSpec, agent_box, config
 from dkgi.jail.scratch import unwritable
 from dkgi.process import Lifeline
-from dkgi.types import SetupError, Workspace
+from dkgi.types import Box, SetupError, Workspace
 
 _REQUEST_BYTES = 8 * 2**20
 _REQUEST_S = 10.0
@@ -43,9 +48,14 @@ class CommandServer:
     Raises SetupError where `folder` cannot be written or cannot hold a socket.
     """
 
-    def __init__(self, folder: Path, spec: SandboxSpec, host: Host, hidden: Hidden) -> None:
+    def __init__(self, folder: Path, spec: SandboxSpec | BareSpec, host: Host, hidden: Hidden) -> None:
+        if isinstance(spec, SandboxSpec):
+            spec.check()
         self.socket = folder / "commands"
         self._folder, self._spec, self._host, self._hidden = folder, spec, host, hidden
+        self.programs, self.sandboxed = host.programs, isinstance(spec, SandboxSpec)
+        self._stand_in = folder / secrets.token_hex(4)
+        _write_stand_in(self._stand_in)
         self._attempts: dict[str, AttemptCommands] = {}
         self._listener = _listen(self.socket)
         self._lifeline = Lifeline()
@@ -61,29 +71,61 @@ class CommandServer:
         Raises SandboxError unless the self-check passes in the attempt's own jail: before that nothing can be run in it.
         Raises SetupError where a mounted folder overlaps a hidden one, or the disk is full.
         """
+        if self._lifeline.gone:
+            raise SetupError("sandbox: the shell that ends jails with dkgi was killed; run the same command again")
+        check_disk(workspace.scratch_dir, self.programs)
+        token = secrets.token_hex(16)
+        with self._place(workspace) as place:
+            commands = AttemptCommands(place, self._places, self._folder, workspace, log)
+            try:
+                self._attempts[token] = commands
+                yield CommandClient(self.socket, token)
+            finally:
+                self._attempts.pop(token, None)
+                commands.close()
+
+    def _place(self, workspace: Workspace) -> AbstractContextManager[Jail | Bare]:
+        if isinstance(self._spec, BareSpec):
+            return nullcontext(Bare(self._spec, workspace, self._host.ripgrep, self._lifeline))
+        return self._checked_jail(self._spec, workspace)
+
+    @contextmanager
+    def _checked_jail(self, spec: SandboxSpec, workspace: Workspace) -> Iterator[Jail]:
         uid = workspace.scratch_dir.stat().st_uid
         if uid == 0:
             raise ValueError(f"{workspace.scratch_dir} belongs to root; make it with RunFolder.new_attempt")
-        if self._lifeline.gone:
-            raise SetupError("sandbox: the shell that ends jails with dkgi was killed; run the same command again")
-        box = agent_box(self._spec, workspace)
+        box = agent_box(spec, workspace)
         check_sources(box, self._hidden)
+        text = partial(config, spec=spec, host=self._host, uid=uid, hidden=self._hidden.paths)
         file = self._folder / f"{secrets.token_hex(4)}.cfg"
         try:
-            file.write_text(config(box, self._spec, self._host, uid=uid, hidden=self._hidden.paths))
+            file.write_text(text(box))
         except OSError as error:
             raise unwritable(error, file) from None
-        jail = Jail(file, box, self._host.nsjail, uid, self._lifeline)
-        commands = AttemptCommands(jail, self._places, self._folder, workspace.outputs_dir, log)
-        token = secrets.token_hex(16)
+        broker = self._broker(box, text)
+        jail = Jail(file, box, self._host.nsjail, uid, self._lifeline, broker)
         try:
             self_check(jail, self._hidden, self._folder)
-            self._attempts[token] = commands
-            yield CommandClient(self.socket, token)
+            if self.programs:
+                check_programs(jail, self.programs, self._folder)
+            if broker:
+                check_count(jail, broker.allowed, self._folder)
+                broker.reset()
+            yield jail
         finally:
-            self._attempts.pop(token, None)
-            commands.close()
             file.unlink(missing_ok=True)
+
+    def _broker(self, box: Box, text: Callable[..., str]) -> Broker | None:
+        """What starts Python for an attempt, where that is counted; `text` writes a jail's configuration."""
+        if self.programs is None or self.programs.python is None:
+            return None
+
+        def inner(argv: Sequence[str], environment: Sequence[tuple[str, str]], folder: str) -> str:
+            return text(replace(box, cwd=folder, env=tuple(environment), proc=False), python=argv)
+
+        messages = json.loads((paths.data_dir("prompts") / "tools" / "messages.json").read_text())
+        texts = Texts(text(box), inner, messages["python_refused"], messages["python_failed"])
+        return Broker(self.programs.python_starts, texts, self._folder, self._stand_in)
 
     def cancel(self) -> None:
         """Kill the commands of all attempts that are open; these attempts are over."""
@@ -101,6 +143,7 @@ class CommandServer:
         self.cancel()
         self._lifeline.close()
         self._places.close()
+        self._stand_in.unlink(missing_ok=True)
         self.socket.unlink(missing_ok=True)
 
     def __enter__(self) -> "CommandServer":
@@ -139,6 +182,15 @@ class CommandServer:
             return {"refused": "unknown token"}
         result = commands.run(argv, timeout_s=timeout_s, connection=connection)
         return dataclasses.asdict(result) | {"output": str(result.output)}
+
+
+def _write_stand_in(path: Path) -> None:
+    """A copy under a neutral name that may be executed: the installed file may not, and its path tells where we are."""
+    try:
+        path.write_bytes((paths.data_dir("sandbox") / "python3.sh").read_bytes())
+        path.chmod(0o755)
+    except OSError as error:
+        raise unwritable(error, path) from None
 
 
 def _listen(path: Path) -> socket.socket:

@@ -2,8 +2,8 @@
 
     median ms of 100           child CPU        wall     own CPU
     bare bash -c true               1.50        1.77        0.27
-    jailed bash -c true            15.34       16.34        1.35
-    jail over bare, CPU            13.84   (must hold: 20)
+    full_dkgi bash -c true         15.34       16.34        1.35
+    full_dkgi over bare            13.84       14.57               (must hold: 20)
 
 `python tests/bench/jail.py [ROUNDS]`; the cases are interleaved, so only their differences count.
 Not covered: what a command does in its jail.
@@ -17,11 +17,15 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from dkgi.config import load
 from dkgi.jail.client import CommandClient
 from dkgi.jail.preflight import Hidden
 from dkgi.jail.profile import SandboxSpec, find_host
@@ -60,11 +64,17 @@ def peak_mb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def commands_against_bare(commands: CommandClient, rounds: int) -> None:
-    cases: dict[str, Callable[[], object]] = {
-        "bare bash -c true": bare,
-        "jailed bash -c true": lambda: commands.run(["/bin/bash", "-c", "true"], timeout_s=60),
-        "jailed python3 -c pass": lambda: commands.run(["/usr/bin/python3", "-c", "pass"], timeout_s=60),
+def commands_against_bare(commands: Mapping[str, CommandClient], python: Callable[[], object], rounds: int) -> None:
+    """One command of each policy and a bare one in turn; `python` starts Python in an attempt with a start left."""
+
+    def through(client: CommandClient, *argv: str) -> Callable[[], object]:
+        return lambda: client.run(argv, timeout_s=60)
+
+    cases: dict[str, Callable[[], object]] = {"bare bash -c true": bare}
+    cases |= {f"{name} bash -c true": through(client, "/bin/bash", "-c", "true") for name, client in commands.items()}
+    cases |= {
+        "full_dkgi python3": through(commands["full_dkgi"], "/usr/bin/python3", "-c", "pass"),
+        "one_program python3": python,
     }
     samples: dict[str, list[tuple[float, float, float]]] = {name: [] for name in cases}
     for _ in range(rounds):
@@ -72,8 +82,28 @@ def commands_against_bare(commands: CommandClient, rounds: int) -> None:
             samples[name].append(measure(run))
     print(f"{'median ms of ' + str(rounds):24}{'child CPU':>12}{'wall':>12}{'own CPU':>12}")
     medians = {name: row(name, taken) for name, taken in samples.items()}
-    extra = medians["jailed bash -c true"][0] - medians["bare bash -c true"][0]
-    print(f"{'jail over bare, CPU':24}{extra:12.2f}   (must hold: 20)")
+    for name, base, limit in (
+        ("full_dkgi bash -c true", "bare bash -c true", 20),
+        ("shell_only bash -c true", "bare bash -c true", 20),
+        ("one_program python3", "bare bash -c true", 150),
+    ):
+        child, wall = (medians[name][column] - medians[base][column] for column in (0, 1))
+        print(f"{name.split()[0] + ' over bare':24}{child:12.2f}{wall:12.2f}{'':12}   (must hold: {limit})")
+
+
+def compare_policies(top: Path, graph: Path, full: CommandClient, rounds: int) -> None:
+    """Interleaved medians over the policies."""
+    with ExitStack() as stack:
+        clients = {"full_dkgi": full}
+        for name in ("shell_only", "one_program"):
+            folder = stack.enter_context(RunFolder(top / name))
+            # As many starts as there are rounds: what one start costs does not depend on how many are left.
+            tools = load([f"tools={name}"]).tools
+            policy = replace(tools, python_starts=tools.python_starts and rounds)
+            server = stack.enter_context(CommandServer(folder.path, SPEC, find_host(policy), Hidden.default()))
+            clients[name] = stack.enter_context(server.attempt(folder.new_attempt(graph), Path(os.devnull)))
+        python = partial(clients["one_program"].run, ["/bin/bash", "-c", "python3 -c pass"], timeout_s=60)
+        commands_against_bare(clients, python, rounds)
 
 
 def main() -> None:
@@ -87,7 +117,7 @@ def main() -> None:
             CommandServer(folder.path, SPEC, find_host(), Hidden.default()) as server,
         ):
             with server.attempt(folder.new_attempt(graph), Path(os.devnull)) as commands:
-                commands_against_bare(commands, rounds)
+                compare_policies(Path(name), graph, commands, rounds)
                 before = peak_mb()
                 start = time.perf_counter()
                 result = commands.run(

@@ -75,7 +75,7 @@ def measure(folder: Path, *, queries: int, turns: int, threads: int) -> tuple[fl
             prices=None,
             ledger=Ledger(cap_usd=None, prices=None),
             answer_key="node_ids",
-            prompt=lambda query: query.text,
+            prompt=lambda query, _: query.text,
             seat=seat,
             cancel=server.cancel,
         )

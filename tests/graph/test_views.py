@@ -33,6 +33,7 @@ def test_without_edges_nothing_of_them_is_left(slice_export: Path, tmp_path: Pat
     whole, view = contents(slice_export), contents(tmp_path / "view")
     assert sorted(view) == sorted(name for name in whole if not name.startswith("edges/"))
     assert not (tmp_path / "view" / "edges").exists()
+    assert all((tmp_path / "view" / name).samefile(slice_export / name) for name in view if name.startswith("nodes/"))
     schema = json.loads(view["schema.json"])
     assert sorted(json.loads(whole["schema.json"]).keys() - schema.keys()) == ["notes", "relation_types"]
     relations = {relation["name"] for relation in json.loads(whole["schema.json"])["relation_types"]}
@@ -40,6 +41,16 @@ def test_without_edges_nothing_of_them_is_left(slice_export: Path, tmp_path: Pat
     texts = (view["schema.json"] + view["DATA_FORMAT.txt"]).decode()
     assert [name for name in relations - types if name in texts] == []
     assert re.findall(r"(?i)\bedges?\b|\brows?\b|\brelations?\b", texts) == []
+
+
+def test_without_edges_data_format_lacks_its_edge_lines_and_no_other(slice_export: Path, tmp_path: Path) -> None:
+    make_view(slice_export, tmp_path / "view", graph=True, edges=False, tools_line=True)
+    whole = (slice_export / "DATA_FORMAT.txt").read_text().splitlines()
+    kept = (tmp_path / "view" / "DATA_FORMAT.txt").read_text().splitlines()
+    lacking = [line for line in whole if line and line not in kept]
+    assert [line for line in kept if line not in whole] == []
+    assert lacking
+    assert all(re.search(r"(?i)\bedges?\b|neighbour", line) for line in lacking)
 
 
 def test_without_the_tools_line_only_that_line_of_data_format_differs(slice_export: Path, tmp_path: Path) -> None:

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from dkgi.config import load
 from dkgi.jail.client import CommandClient
 from dkgi.jail.preflight import Hidden
 from dkgi.jail.profile import SandboxSpec, find_host
 from dkgi.jail.scratch import RunFolder
 from dkgi.jail.server import CommandServer
-from dkgi.types import CommandResult, Workspace
+from dkgi.types import CommandResult, ToolPolicy, Workspace
 
 SPEC = SandboxSpec(kind="nsjail", wall_s=60, memory_mb=200, output_mb=8, file_mb=4, processes=64, commands_at_once=None)
 
@@ -86,6 +87,30 @@ def hidden(home: Path) -> Hidden:
 def folder(home: Path) -> Iterator[RunFolder]:
     with RunFolder(home / "w") as folder:
         yield folder
+
+
+def policy(name: str) -> ToolPolicy:
+    return load([f"tools={name}"]).tools
+
+
+@pytest.fixture(scope="session")
+def shell_only(hidden: Hidden, home: Path) -> Iterator[CommandServer]:
+    """A server whose jails hold fifteen programs."""
+    with (
+        RunFolder(home / "shell") as own,
+        CommandServer(own.path, SPEC, find_host(policy("shell_only")), hidden) as server,
+    ):
+        yield server
+
+
+@pytest.fixture(scope="session")
+def one_program(hidden: Hidden, home: Path) -> Iterator[CommandServer]:
+    """A server whose attempts have one start of Python."""
+    with (
+        RunFolder(home / "one") as own,
+        CommandServer(own.path, SPEC, find_host(policy("one_program")), hidden) as server,
+    ):
+        yield server
 
 
 @pytest.fixture(scope="session")

@@ -203,6 +203,7 @@ _FAILED = "[W] mount('/g' -> '/run/user/x'): Permission denied; [E] Failed to mo
         ("[E] x", "", Surroundings(root=True, sys_admin=False), "--cap-add SYS_ADMIN"),
         ("[E] x", "", replace(_USER, seccomp=True), "seccomp=unconfined"),
         ("[E] Failed to mount mandatory point: '/proc'", "", replace(_USER, seccomp=True), "systempaths=unconfined"),
+        ("pidfd_getfd: Operation not permitted", "", replace(_USER, seccomp=True), "--cap-add SYS_PTRACE"),
         (_FAILED, "", Surroundings(root=True), "/g cannot be mounted: Permission denied"),
         ("[E] something new", "", _USER, "[E] something new"),
         ("", "", _USER, "nsjail printed nothing"),

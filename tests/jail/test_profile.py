@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from dkgi.jail.mounts import masks
 from dkgi.jail.preflight import Hidden, probe
-from dkgi.jail.profile import find_host, find_python, masks
+from dkgi.jail.profile import find_host, find_python
 from dkgi.jail.scratch import RunFolder
 from dkgi.jail.server import CommandServer
 from dkgi.types import SetupError

@@ -1,8 +1,8 @@
 """The films as an export, and a plain shell in the place of the jail."""
 
 import subprocess
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
@@ -24,12 +24,20 @@ class PlainShell:
     folder: Path
     outputs: Path
     numbers: "count[int]"
+    environment: Mapping[str, str] = field(default_factory=lambda: ENVIRONMENT)
 
     def run(self, argv: Sequence[str], *, timeout_s: float) -> CommandResult:
         output = self.outputs / f"{next(self.numbers)}.txt"
+        environment = {**self.environment, "TMPDIR": str(self.outputs)}
         with output.open("wb") as file:
             done = subprocess.run(
-                argv, cwd=self.folder, env=ENVIRONMENT, stdout=file, stderr=subprocess.STDOUT, timeout=60, check=False
+                argv,
+                cwd=self.folder,
+                env=environment,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                timeout=60,
+                check=False,
             )
         return CommandResult(done.returncode, None, output, output.stat().st_size, 0.0, 0.0, 0.0)
 
@@ -61,7 +69,12 @@ def prompt(question: str) -> str:
 
 def converse(question: str, tools: dict[str, Tool]) -> list[Item]:
     """A whole conversation, the answer last."""
-    history: list[Item] = [UserText(prompt(question))]
+    return converse_after(prompt(question), tools)
+
+
+def converse_after(text: str, tools: dict[str, Tool]) -> list[Item]:
+    """A whole conversation after a prompt, the answer last."""
+    history: list[Item] = [UserText(text)]
     model = heuristic()
     while True:
         history.append(reply := model.reply(history, [tool.spec for tool in tools.values()]))

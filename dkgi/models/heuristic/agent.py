@@ -6,7 +6,7 @@
 It reads the format and the schema, finds the names in the question, computes what each reading of the question gives,
 loosens the best readings to find what comes next, looks at the records of the answers, and answers. `play` runs it over
 a history and gives what it says next; there is no other state.
-Not covered: what the question means (understanding.py), the programs' text (programs.py).
+Not covered: what the question means (understanding.py), what programs can be written in (toolbox.py).
 """
 
 import json
@@ -15,10 +15,10 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dkgi.models.heuristic import programs
 from dkgi.models.heuristic.evidence import Finding, findings, json_lines, ranked
 from dkgi.models.heuristic.reading import Reading, looser
 from dkgi.models.heuristic.text import quotes_in
+from dkgi.models.heuristic.toolbox import Toolbox, toolbox
 from dkgi.models.heuristic.understanding import Understanding, strange_words, understand
 from dkgi.types import Item, Reply, ToolCall, ToolResult, UserText
 
@@ -66,43 +66,49 @@ def converse(prompt: str) -> Talk:
     question = _question(prompt)
     texts = yield [Action("read", {"path": "DATA_FORMAT.txt"}), Action("read", {"path": "schema.json"})]
     schema_text = "\n".join(texts[-1:])
+    tools = toolbox("\n".join([prompt.replace(question, ""), *texts[:-1]]))
     quoted = [(start, end) for start, end, _ in quotes_in(question)]
-    linked = yield [_program(programs.link(question, quoted, strange_words(question, schema_text)))]
-    understood = understand(question, schema_text, "\n".join(linked))
+    linked = yield [_command(tools.link(question, quoted, strange_words(question, schema_text)))]
+    understood = understand(question, schema_text, tools.names(question, quoted, "\n".join(linked)))
     order: list[int] = []
     if understood.readings:
-        order = yield from _by_reading(understood)
-    if not order:
-        found = yield [_program(programs.search(question, understood.named))]
-        order = [line["id"] for line in json_lines(found) if isinstance(line.get("id"), int)]
+        order = yield from _by_reading(understood, tools)
+    if not order or not understood.is_linked:
+        found = yield [_command(tools.search(question, understood.named, understood.asked))]
+        similar = [line["id"] for line in json_lines(found) if isinstance(line.get("id"), int)]
+        # What texts alone give has no order of its own.
+        order = list(dict.fromkeys([*(node for node in similar if node in order), *order, *similar]))
     order.sort(key=lambda node: node in understood.named)
-    found = yield [_program(programs.check(order[: 2 * ANSWERS]))]
+    found = yield [_command(tools.check(order[: 2 * ANSWERS]))]
     refused = [line.get("id") for line in json_lines(found) if line.get("is_candidate") is False]
     answer = [node for node in order if node not in refused][:ANSWERS]
     return json.dumps({_answer_key(prompt): answer})
 
 
-def _by_reading(understood: Understanding) -> Generator[list[Action], list[str], list[int]]:
+def _by_reading(understood: Understanding, tools: Toolbox) -> Generator[list[Action], list[str], list[int]]:
     """Nodes in order of support: what the readings give, then what they give when one requirement is dropped."""
     possible = understood.readings
-    support = yield from _evaluate(possible, understood)
+    ahead = [loose for reading in possible for loose in looser(reading)] if tools.at_once else []
+    found = yield from _evaluate([*possible, *ahead], understood, tools)
+    support = [finding for finding in found if finding.reading in possible]
     best = [finding.reading for finding in sorted(support, key=lambda finding: -finding.weight)[:LOOSENED]]
     wider = [loose for reading in best or possible for loose in looser(reading)]
     order = ranked(support)
     if len(order) < ANSWERS and wider:
-        order += ranked((yield from _evaluate(wider, understood)))
+        found = found if tools.at_once else (yield from _evaluate(wider, understood, tools))
+        order += ranked([finding for finding in found if finding.reading in wider])
     return list(dict.fromkeys(order))
 
 
 def _evaluate(
-    possible: Sequence[Reading], understood: Understanding
+    possible: Sequence[Reading], understood: Understanding, tools: Toolbox
 ) -> Generator[list[Action], list[str], list[Finding]]:
-    found = yield [_program(programs.evaluate([understood.expressions(reading) for reading in possible]))]
+    found = yield [_command(tools.evaluate([understood.expressions(reading) for reading in possible]))]
     return findings(possible, json_lines(found))
 
 
-def _program(text: str) -> Action:
-    return Action("bash", {"command": programs.run(text)})
+def _command(line: str) -> Action:
+    return Action("bash", {"command": line})
 
 
 def _question(prompt: str) -> str:

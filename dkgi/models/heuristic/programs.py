@@ -1,7 +1,7 @@
 """The Python programs that the heuristic runs over the files of the graph.
 
->>> run(link("Which films did Ada Moore direct?"))
-"python3 - <<'E'\\nimport glob, json, re..."
+>>> link("Which films did Ada Moore direct?", [], [])
+"python3 - <<'E'\\nquestion = 'Which films did Ada Moore direct?'..."
 
 Standard library only; each prints JSON lines, which agent.py reads back.
 Not covered: what is asked of them (agent.py).
@@ -16,28 +16,35 @@ def run(program: str) -> str:
 
 
 def link(question: str, quoted: Sequence[tuple[int, int]], strange: Sequence[str]) -> str:
-    """A program that prints the nodes whose names stand in the question, and by type of node:
+    """A command that prints the nodes whose names stand in the question, and by type of node:
 
     which attributes hold how much text, and how often each of the `strange` words ends a short text, as nouns do names.
     """
-    return f"question = {question!r}\nquoted = {quoted!r}\nstrange = {strange!r}\n{LINK}"
+    return run(f"question = {question!r}\nquoted = {quoted!r}\nstrange = {strange!r}\n{LINK}")
+
+
+def names(question: str, quoted: Sequence[tuple[int, int]], printed: str) -> str:
+    """What the linking program printed: it says already which part of the question a name is."""
+    return printed
 
 
 def evaluate(wholes: Iterable[tuple[str, Sequence[str]]]) -> str:
-    """A program that prints the nodes of each expression, and how many there are under each of its looser forms."""
-    return SETS + "".join(
-        f"show({place}, {', '.join((whole, *looser))})\n" for place, (whole, looser) in enumerate(wholes)
-    )
+    """A command that prints the nodes of each expression, and how many there are under each of its looser forms."""
+    shown = (f"show({place}, {', '.join((whole, *looser))})\n" for place, (whole, looser) in enumerate(wholes))
+    return run(SETS + "".join(shown))
 
 
-def search(question: str, named: Iterable[int]) -> str:
-    """A program that prints the candidates whose text has most of the question's words, or that are next to `named`."""
-    return f"question = {question!r}\nnamed = {sorted(map(str, named))!r}\n{SEARCH}"
+def search(question: str, named: Iterable[int], types: Sequence[str]) -> str:
+    """A command that prints the candidates whose text has most of the question's words, or that are next to `named`.
+
+    Of the `types`, or of all where none are given.
+    """
+    return run(f"question = {question!r}\nnamed = {sorted(map(str, named))!r}\ntypes = {list(types)!r}\n{SEARCH}")
 
 
-def check(nodes: list[int]) -> str:
-    """A program that prints the beginning of each node's record."""
-    return f"nodes = {nodes!r}\n{CHECK}"
+def check(nodes: Sequence[int]) -> str:
+    """A command that prints the beginning of each node's record."""
+    return run(f"nodes = {list(nodes)!r}\n{CHECK}")
 
 
 LINK = r"""
@@ -165,7 +172,7 @@ for path in sorted(glob.glob("nodes/*.jsonl")):
             if words:
                 seen.update(words)
                 node = json.loads(line)
-                if node["is_candidate"]:
+                if node["is_candidate"] and (not types or node["node_type"] in types):
                     texts[node["node_id"]] = words, len(line)
 
 near = collections.Counter()

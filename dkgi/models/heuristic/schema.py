@@ -105,11 +105,11 @@ class Schema:
 
 
 def parse_schema(text: str) -> Schema | None:
-    """The schema, or None where the text is not one."""
+    """The schema, or None where the text is not one. It may know no relations."""
     start = text.find("{")
     try:
         data = json.loads(text[start:])
-        types, rows = data["node_types"], data["relation_types"]
+        types, rows = data["node_types"], data.get("relation_types", [])
         names = frozenset(str(row["name"]) for row in types)
         candidates = frozenset(str(row["name"]) for row in types if row["candidates"]) or names
         costs = _noun_costs(types, rows)

@@ -11,8 +11,10 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+from dkgi.models.heuristic.asked import asked_noun
 from dkgi.models.heuristic.evidence import json_lines
 from dkgi.models.heuristic.interpretation import readings
+from dkgi.models.heuristic.nouns import find_nouns
 from dkgi.models.heuristic.reading import Reading, expression, looser
 from dkgi.models.heuristic.schema import Schema, parse_schema
 from dkgi.models.heuristic.text import Text
@@ -27,12 +29,21 @@ COMMON = 100
 
 @dataclass(frozen=True)
 class Understanding:
-    """`keys`: the attribute that holds text, by type; `named`: nodes that the question names."""
+    """`keys`: the attribute that holds text, by type; `named`: nodes that the question names.
+
+    `asked`: types of what the question is after, where that is all that can be known because the graph has no relations.
+    """
 
     schema: Schema | None
     keys: dict[str, str]
     named: frozenset[int]
     readings: tuple[Reading, ...]
+    asked: tuple[str, ...] = ()
+
+    @property
+    def is_linked(self) -> bool:
+        """Whether the graph has relations, as far as is known."""
+        return self.schema is None or bool(self.schema.relations)
 
     def expressions(self, reading: Reading) -> tuple[str, list[str]]:
         """Python for what a reading gives, and for each of its looser forms."""
@@ -58,11 +69,13 @@ def understand(question: str, schema_text: str, link_output: str) -> Understandi
     links = [line for line in lines if _is_link(line)]
     keys = _text_attributes(lines, question)
     named = frozenset(node for link in links for node, *_ in link["nodes"])
-    found: list[Reading] = []
-    if schema:
-        learned = replace(schema, nouns={**_nouns_in_names(lines), **schema.nouns})
-        found = readings(Text.of(question, links, schema), learned, frozenset(keys))
-    return Understanding(schema, keys, named, tuple(found))
+    if schema is None:
+        return Understanding(None, keys, named, ())
+    learned = replace(schema, nouns={**_nouns_in_names(lines), **schema.nouns})
+    text = Text.of(question, links, schema)
+    found = readings(text, learned, frozenset(keys))
+    asked = None if schema.relations else asked_noun(text, list(find_nouns(text, learned)), learned)
+    return Understanding(schema, keys, named, tuple(found), tuple(sorted(asked.types)) if asked else ())
 
 
 def _nouns_in_names(lines: list[dict[str, Any]]) -> dict[str, frozenset[str]]:
