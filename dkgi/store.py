@@ -129,9 +129,8 @@ class Cell:
         spent = {}
         for key in self._keys("steps.jsonl"):
             result = self.result(*key)
-            folder = self.query_folder(*key)
-            # Steps that are younger than the result are of attempts that it does not know.
-            if result and _changed(folder / "steps.jsonl") <= _changed(folder / "result.json"):
+            # A killed run may have begun attempts that an older result does not know.
+            if result and _last_attempt(self.query_folder(*key)) == len(result.stops) + result.interrupted:
                 spent[key] = result.usage
             else:
                 spent[key] = sum((attempt.usage for attempt in self.attempts(*key)), Usage())
@@ -245,8 +244,11 @@ def _billed(folder: Path, attempt: int) -> Usage | None:
     return recording.usage_of_attempt(folder, attempt)
 
 
-def _changed(path: Path) -> int:
-    return path.stat().st_mtime_ns
+def _last_attempt(folder: Path) -> int:
+    """Number of the attempt that the last whole line of the steps speaks of; 0 where there is none."""
+    lines = (folder / "steps.jsonl").read_bytes().rsplit(b"\n", 2)
+    number: int = orjson.loads(lines[-2])["attempt"] if len(lines) > 1 else 0
+    return number
 
 
 def _cut_torn_line(file: Any) -> None:
