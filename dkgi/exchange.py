@@ -38,6 +38,7 @@ from typing import Any
 import httpx2
 import orjson
 
+from dkgi import console
 from dkgi.connections import Connections, RawReply, SendError
 from dkgi.keys import LEAST_SECRET
 from dkgi.limiter import Limiter
@@ -51,6 +52,8 @@ _LEAST_LEFT_S = 1.0
 """A request is not sent again with less time than this: it would be paid and not be answered."""
 _PREAMBLE_TOKENS = 1000
 """Input that a provider adds by itself (its tool instructions), which is not in the body's bytes."""
+_QUIET_S = 60.0
+"""A fault of the provider is told on the console, and those of the next so many seconds are not."""
 _SECRET_HEADERS = ("authorization", "x-api-key", "api-key")
 
 
@@ -79,6 +82,13 @@ class Exchange:
         self.wire = WIRES[provider.wire]
         self.limiter = Limiter()
         self.connections = Connections()
+        self._quiet_until = 0.0
+
+    def tell(self, fault: str) -> None:
+        """Say on the console what goes wrong, if nothing was said for a while."""
+        if time.monotonic() >= self._quiet_until:
+            self._quiet_until = time.monotonic() + _QUIET_S
+            console.stderr().print(f"{self.provider.wire}: {fault}", soft_wrap=True)
 
     def transport(self, place: Place) -> "Transport":
         """The way of one attempt, for one thread at a time. It need not be closed; connections are the exchange's."""
@@ -210,6 +220,7 @@ class Transport(httpx2.BaseTransport):
         wait = min(provider.most_s, provider.backoff_s * 2 ** min(number - 1, 20)) * random.uniform(0.5, 1.0)
         if outcome.reply:
             wait = max(wait, _retry_after(outcome.reply))
+        self._exchange.tell(f"{fault.kind}: {fault.message}")
         again = number < _REQUESTS.get(fault.kind, 1)
         if not again or time.monotonic() + wait + _LEAST_LEFT_S >= self._place.deadline:
             told = f" (after {number} requests)" if number > 1 else ""

@@ -11,7 +11,8 @@ Not covered: many cells at once.
 import errno
 import platform
 import subprocess
-from collections.abc import Mapping, Set
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from functools import partial
@@ -40,8 +41,11 @@ from dkgi.runner import CellRun, answer_queries
 from dkgi.seats import Seats
 from dkgi.store import Cell, Lock, open_cell
 from dkgi.tracking import Tracker
-from dkgi.types import Query, RunStop, SafetyStop, SetupError, Workspace
+from dkgi.types import Query, QueryResult, RunStop, SafetyStop, SetupError, Workspace
 
+GIVE_UP = 5
+"""So many queries at the start of a run, if all fail around the agent, end it: the others would fail the same way."""
+LEAST_USD = 1e-9
 _FULL_OR_READ_ONLY = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM}
 
 
@@ -113,7 +117,7 @@ def _answer(experiment: Experiment, cell_run: CellRun, queries: list[Query]) -> 
     earlier = [pair for pair in collector.scored if (pair[0].number, pair[0].repeat) in wanted]
     redo = {(query.number, repeat) for query, repeat in todo}
     _say_price(experiment, cell_run.ledger, len(todo))
-    code = 0
+    code, fresh, gave_up = 0, list[QueryResult](), False
     try:
         with (
             Board(
@@ -123,6 +127,10 @@ def _answer(experiment: Experiment, cell_run: CellRun, queries: list[Query]) -> 
         ):
             for result in results:
                 board.update(result, collector.take(result))
+                fresh.append(result)
+                gave_up = len(fresh) == GIVE_UP and all(result.outcome == "failed_infra" for result in fresh)
+                if gave_up:
+                    break
     except KeyboardInterrupt as stop:
         code = signals.exit_code(stop)
     except RunStop as stop:
@@ -136,7 +144,10 @@ def _answer(experiment: Experiment, cell_run: CellRun, queries: list[Query]) -> 
     if scored:
         tables.show({label: summarise(scored)})
     missing = len(wanted) - len(scored)
-    _say_what_next(cell, missing, experiment, cell_run.ledger.refused)
+    _say_what_failed([result for result, _ in scored])
+    if gave_up:
+        console.stderr().print(f"the first {GIVE_UP} queries all failed so, and no more were begun", soft_wrap=True)
+    _say_what_next(cell, missing, experiment, cell_run.ledger)
     return code or int(missing > 0)
 
 
@@ -242,7 +253,7 @@ def _say_price(experiment: Experiment, ledger: Ledger, queries: int) -> None:
     """What is to be paid for, before the first request that costs anything."""
     if queries and expected_dollars(experiment.tools, experiment.model.prices):
         cap = experiment.limits.usd_run
-        bound = "no cap (limits.usd_run=null)" if cap is None else f"limits.usd_run=${cap:,.2f}"
+        bound = "no cap (limits.usd_run=null)" if cap is None else f"limits.usd_run={cap:g}"
         line = f"{queries:,} queries to answer, {_price(experiment, queries)}; ${ledger.spent_usd:,.4f} spent so far, {bound}"
         console.stderr().print(line, soft_wrap=True)
 
@@ -258,15 +269,26 @@ def _report_dry_run(experiment: Experiment, queries: list[Query], prompt: str, c
     return 0
 
 
-def _say_what_next(cell: Cell, missing: int, experiment: Experiment, refused: Set[str]) -> None:
+def _say_what_failed(results: Sequence[QueryResult]) -> None:
+    """The commonest failure around the agents, which scores do not show."""
+    reasons = Counter(f"{r.stops[-1]}: {r.error[:200]}" for r in results if r.outcome == "failed_infra")
+    if not reasons:
+        return
+    (reason, times), *others = reasons.most_common()
+    more = f", and {len(others)} other reasons" if others else ""
+    console.stderr().print(f"{times} times {reason}{more}; retry=infra tries such queries again", soft_wrap=True)
+
+
+def _say_what_next(cell: Cell, missing: int, experiment: Experiment, ledger: Ledger) -> None:
     err = console.stderr()
-    if missing and refused:
-        caps = " and ".join(sorted(refused))
-        err.print(
-            f"{missing} queries wait for money: raise {caps} and the same command goes on with them", soft_wrap=True
-        )
-    elif missing:
-        err.print(f"{missing} queries are not finished: the same command goes on with them", soft_wrap=True)
+    if missing:
+        refusals = [f"{reason}; raise it" for reason in ledger.refused.values()]
+        why = "wait for money (" + " and ".join(refusals) + ")" if refusals else "are not finished"
+        finished = sum(result.cost_usd or 0.0 for result in cell.results())
+        # A request that was cut off counts at its highest price.
+        begun = ledger.spent_usd - finished
+        cost = f", which have cost ${tables.dollars(begun)} so far" if begun > LEAST_USD else ""
+        err.print(f"{missing} queries {why}{cost}: the same command goes on with them", soft_wrap=True)
     err.print(f"cell {cell.id} is in {cell.folder}", soft_wrap=True)
     if experiment.keep_scratch:
         err.print(f"what agents wrote is in {cache_dir() / 'kept'}; commands.jsonl says which folder", soft_wrap=True)

@@ -46,7 +46,7 @@ class Ledger:
         self._prices = prices
         self._changed = threading.Condition()
         self._warned = False
-        self._refused: frozenset[str] = frozenset()
+        self._refused: dict[str, str] = {}
 
     def account(self, *, cap_usd: float | None, spent_usd: float = 0.0) -> Account:
         """The account of one query, which has spent `spent_usd` in earlier attempts (part of the run's as well)."""
@@ -58,9 +58,10 @@ class Ledger:
             return self._run.spent
 
     @property
-    def refused(self) -> frozenset[str]:
-        """The caps that have refused a request: `limits.usd_run`, `limits.usd_query`."""
-        return self._refused
+    def refused(self) -> dict[str, str]:
+        """The caps that have refused a request, `limits.usd_run` or `limits.usd_query`, each with why."""
+        with self._changed:
+            return dict(self._refused)
 
     @property
     def held_usd(self) -> float:
@@ -75,8 +76,8 @@ class Ledger:
             while True:
                 for name, purse in purses.items():
                     if price and purse.never_has(price):
-                        self._refused |= {f"limits.usd_{name}"}
-                        raise ModelError(_refusal(name, purse, price), kind="budget")
+                        refusal = self._refused[f"limits.usd_{name}"] = _refusal(name, purse, price)
+                        raise ModelError(refusal, kind="budget")
                 if not price or all(purse.has(price) for purse in purses.values()):
                     break
                 left = deadline - time.monotonic()
@@ -99,7 +100,7 @@ class Ledger:
             self._changed.notify_all()
         if warn:
             console.stderr().print(
-                f"${spent:,.2f} of limits.usd_run=${cap:,.2f} are spent; raise it and the same command goes on",
+                f"${spent:,.4f} of limits.usd_run={cap:g} are spent; raise it and the same command goes on",
                 soft_wrap=True,
             )
 
@@ -134,4 +135,4 @@ def _at_the_dearest(bound: Usage, prices: Prices | None) -> Usage:
 
 
 def _refusal(name: str, purse: _Purse, price: float) -> str:
-    return f"limits.usd_{name}=${purse.cap:,.4f}: ${purse.spent:,.4f} are spent and the next request may cost ${price:,.4f}"
+    return f"limits.usd_{name}={purse.cap:g}: ${purse.spent:,.4f} are spent and the next request may cost ${price:,.4f}"

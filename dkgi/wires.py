@@ -193,12 +193,12 @@ def _openai_usage(usage: Any, input_key: str, output_key: str) -> Usage | None:
     if not isinstance(usage, dict) or usage.get(input_key) is None:
         return None
     details = _part(usage, input_key.replace("tokens", "tokens_details"))
-    whole = _count(usage, input_key)
-    read = min(whole, _count(details, "cached_tokens"))
-    written = min(whole - read, _count(details, "cache_write_tokens"))
-    output = _count(usage, output_key)
-    thought = _count(_part(usage, output_key.replace("tokens", "tokens_details")), "reasoning_tokens")
-    return Usage(whole - read - written, read, written, output, min(thought, output), requests=1)
+    thoughts = _part(usage, output_key.replace("tokens", "tokens_details"))
+    whole, read, written = usage[input_key], details.get("cached_tokens"), details.get("cache_write_tokens")
+    if not _are_counts(whole, read, written) or (read or 0) + (written or 0) > whole:
+        return None
+    fresh = whole - (read or 0) - (written or 0)
+    return _usage(fresh, read, written, usage.get(output_key), thoughts.get("reasoning_tokens"))
 
 
 # ------------------------------------------------------------------- Anthropic Messages
@@ -227,14 +227,12 @@ def _messages_events(events: Sequence[Json]) -> Reading:
 def _anthropic_usage(usage: Any) -> Usage | None:
     if not isinstance(usage, dict) or usage.get("input_tokens") is None:
         return None
-    output = _count(usage, "output_tokens")
-    return Usage(
-        _count(usage, "input_tokens"),
-        _count(usage, "cache_read_input_tokens"),
-        _count(usage, "cache_creation_input_tokens"),
-        output,
-        min(output, _count(_part(usage, "output_tokens_details"), "thinking_tokens")),
-        requests=1,
+    return _usage(
+        usage["input_tokens"],
+        usage.get("cache_read_input_tokens"),
+        usage.get("cache_creation_input_tokens"),
+        usage.get("output_tokens"),
+        _part(usage, "output_tokens_details").get("thinking_tokens"),
     )
 
 
@@ -258,9 +256,16 @@ def _told(figures: Json) -> Json:
     return {key: value for key, value in figures.items() if value is not None}
 
 
-def _count(figures: Json, key: str) -> int:
-    value = figures.get(key)
-    return max(0, value) if isinstance(value, int) else 0
+def _usage(fresh: Any, read: Any, written: Any, output: Any, thought: Any) -> Usage | None:
+    """Figures that can be right, as usage; None for others, and for a request that is said to have had no input."""
+    if not _are_counts(fresh, read, written, output, thought):
+        return None
+    usage = Usage(fresh, read or 0, written or 0, output or 0, min(thought or 0, output or 0), requests=1)
+    return usage if usage.input_tokens else None
+
+
+def _are_counts(*figures: Any) -> bool:
+    return all(figure is None or (type(figure) is int and figure >= 0) for figure in figures)
 
 
 def _line(text: Any) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import sqlite3
 import subprocess
@@ -75,7 +76,7 @@ def results(tmp_path: Path) -> list[QueryResult]:
 def test_a_run_is_priced_before_and_billed_to_the_token_after(dkgi: Start, tmp_path: Path) -> None:
     with Loopback([LOOK, ANSWER, LOOK, ANSWER]) as server:
         said = end(dkgi(server, "limit=2", "tracking=none"))
-    assert "2 queries to answer, about $0.01 ($0.0050 a query); $0.0000 spent so far, limits.usd_run=$5.00" in said
+    assert "2 queries to answer, about $0.01 ($0.0050 a query); $0.0000 spent so far, limits.usd_run=5" in said
     assert [result.outcome for result in results(tmp_path)] == ["scored"] * 2
     assert [result.cost_usd for result in results(tmp_path)] == pytest.approx([EACH] * 2, abs=1e-9)
     assert results(tmp_path)[0].usage == Usage(1100, 1900, 0, 60, 0, 2)
@@ -95,7 +96,8 @@ def test_the_cap_of_a_run_puts_queries_off_and_a_higher_one_goes_on_with_the_bil
     cheap = ["limit=4", "tracking=none", "model.max_output_tokens=1000"]
     with Loopback([LOOK, ANSWER, LOOK, ANSWER, LOOK]) as server:
         said = end(dkgi(server, *cheap, f"limits.usd_run={2 * EACH + 0.0012}"), code=1)
-        assert "2 queries wait for money: raise limits.usd_run and the same command goes on with them" in said
+        assert "2 queries wait for money (limits.usd_run=" in said
+        assert re.search(r"may cost \$0\.\d{4}; raise it\), which have cost \$0\.\d+ so far: the same command", said)
         assert len(results(tmp_path)) == 2
         asked = len(server.requests)
         assert len(list((the_cell(tmp_path).folder / "queries").iterdir())) == 3
@@ -106,7 +108,7 @@ def test_the_cap_of_a_run_puts_queries_off_and_a_higher_one_goes_on_with_the_bil
         server.turns = [ANSWER]
         said = end(dkgi(server, *cheap, "limits.usd_run=1"))
     looks = asked - 4
-    assert f"; ${2 * EACH + looks * LOOKED:.4f} spent so far, limits.usd_run=$1.00" in said
+    assert f"; ${2 * EACH + looks * LOOKED:.4f} spent so far, limits.usd_run=1" in said
     assert [result.stops for result in results(tmp_path)] == [("answered",)] * 4
     assert sum(result.usage.output for result in results(tmp_path)) == 2 * 60 + looks * 50 + 2 * 10
     assert all(result.usage.complete for result in results(tmp_path))
@@ -118,7 +120,7 @@ def test_the_cap_of_a_query_holds_up_no_other(dkgi: Start, tmp_path: Path) -> No
         said = end(
             dkgi(server, "limit=2", "tracking=none", "model.max_output_tokens=1000", "limits.usd_query=0.01"), code=1
         )
-    assert "1 queries wait for money: raise limits.usd_query and" in said
+    assert "1 queries wait for money (limits.usd_query=0.01: $" in said
     assert len(results(tmp_path)) == 1
 
 
@@ -131,6 +133,18 @@ def test_a_quota_that_is_used_up_stops_the_run_with_exit_3_and_keeps_what_is_don
         server.turns = [ANSWER]
         end(dkgi(server, "limit=3", "tracking=none"))
     assert len(results(tmp_path)) == 3
+
+
+def test_a_provider_that_refuses_every_query_is_told_and_asked_no_more(dkgi: Start, tmp_path: Path) -> None:
+    refused = Turn(status=400, body={"error": {"message": "Unsupported parameter: tools", "code": "unsupported"}})
+    with Loopback([refused]) as server:
+        said = end(dkgi(server, "limit=9", "tracking=none", "limits.attempts=1"), code=1)
+        asked = len(server.requests)
+    assert (
+        "5 times model_error: bad_request: Unsupported parameter: tools; retry=infra tries such queries again" in said
+    )
+    assert "the first 5 queries all failed so, and no more were begun" in said
+    assert asked <= 6
 
 
 def test_a_key_that_is_refused_is_told_by_its_variable_and_never_shown(dkgi: Start, tmp_path: Path) -> None:

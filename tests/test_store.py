@@ -86,7 +86,7 @@ def test_what_was_spent_is_known_of_finished_queries_of_begun_ones_and_of_those_
         with Journal(cell, number, 0) as journal:
             journal.end(1, END)
         if number != 2:
-            cell.write(result(number, usage=SPENT, stops=("answered",)))
+            cell.write(result(number, usage=SPENT, stops=("answered",), interrupted=0))
     with Journal(cell, 3, 0) as journal:
         journal.end(2, END)
     assert cell.spent() == {(1, 0): SPENT, (2, 0): SPENT, (3, 0): SPENT + SPENT}

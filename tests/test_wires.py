@@ -64,6 +64,25 @@ def test_golden_prices(wire: str, reply: dict[str, Any], prices: Prices, usd: fl
     assert dollars(usage, prices) == pytest.approx(usd, abs=1e-9)
 
 
+@pytest.mark.parametrize(
+    ("wire", "reply"),
+    [
+        ("openai_responses", responses(-5, 0, 10)),
+        ("openai_responses", responses(100, 0, -100_000)),
+        ("openai_responses", responses(1_000, 5_000, 10)),
+        ("openai_responses", responses(0, 0, 0)),
+        ("openai_chat", chat(0, None, 0)),
+        ("openai_chat", {"choices": [{"finish_reason": "stop"}], "usage": {"prompt_tokens": "9"}}),
+        ("openai_chat", {"choices": [{"finish_reason": "stop"}], "usage": {"prompt_tokens": 9.5}}),
+        ("anthropic_messages", message(0, 0, None, 0)),
+        ("anthropic_messages", message(10, -1, None, 5)),
+    ],
+)
+def test_figures_that_cannot_be_right_are_none(wire: str, reply: dict[str, Any]) -> None:
+    reading = WIRES[wire].read(json.dumps(reply).encode(), streamed=False)
+    assert (reading.usage, reading.fault) == (None, None)
+
+
 def test_buckets_are_disjoint_on_both_sides() -> None:
     openai = WIRES["openai_responses"].read(json.dumps(responses(1000, 700, 9, 5, 100)).encode(), streamed=False)
     anthropic = WIRES["anthropic_messages"].read(json.dumps(message(200, 700, 100, 9)).encode(), streamed=False)

@@ -10,11 +10,13 @@ records (exchange.py).
 """
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import orjson
+from pydantic import AfterValidator
 
 from dkgi.keys import read_key
 from dkgi.types import Model, ModelError, Place, Prices, Reply, RunStop, SetupError
@@ -27,6 +29,12 @@ if TYPE_CHECKING:
 
 Answer = dict[str, Any] | list[dict[str, Any]]
 """What a provider said, as JSON: a whole reply, or all events of a streamed one."""
+
+
+def _variable(name: str) -> str:
+    if not re.fullmatch(r"[A-Z_][A-Z0-9_]*", name):
+        raise ValueError("must be the NAME of an environment variable, in capital letters; the key itself stays there")
+    return name
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +57,7 @@ class ProviderSpec:
     name: str
     model: str
     base_url: str
-    key_variable: str | None
+    key_variable: Annotated[str, AfterValidator(_variable)] | None
     effort: str | None
     context_window: int
     max_output_tokens: int

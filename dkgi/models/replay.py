@@ -16,7 +16,20 @@ from pydantic import BeforeValidator
 
 from dkgi.paths import runs_dir
 from dkgi.store import Cell, RecordedAttempt, cells
-from dkgi.types import Item, Model, ModelError, Place, Prices, Reply, Step, ToolCall, ToolSpec, Usage, UserText
+from dkgi.types import (
+    Item,
+    Model,
+    ModelError,
+    Place,
+    Prices,
+    Reply,
+    SetupError,
+    Step,
+    ToolCall,
+    ToolSpec,
+    Usage,
+    UserText,
+)
 
 _SAME_AXES = ("dataset", "split", "harness", "tools", "prompt")
 
@@ -61,19 +74,14 @@ class Replay:
     def model(self, place: Place) -> Model:
         tries = [attempt for attempt in self._cell.attempts(place.query, place.repeat) if attempt.counts]
         if not tries:
-            return _Unknown(f"cell {self._cell.id} has no record of query {place.query}, repeat {place.repeat}")
+            raise SetupError(
+                f"model.cell: {self._cell.id} has no record of query {place.query}, repeat {place.repeat}; "
+                "set limit and repeats to what it has, or run that cell further"
+            )
         # Every round but the last one used up all attempts, else there would have been no other.
         last_round = tries[(len(tries) - 1) // self._attempts * self._attempts :]
         # A replay that was killed and goes on counts higher than what it replays: the last one stands for all later ones.
         return _Player(last_round[min(place.attempt, len(last_round)) - 1])
-
-
-@dataclass(frozen=True, slots=True)
-class _Unknown:
-    message: str
-
-    def reply(self, history: Sequence[Item], tools: Sequence[ToolSpec]) -> Reply:
-        raise ModelError(self.message, kind="no_record")
 
 
 class _Player:

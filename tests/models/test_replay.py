@@ -139,8 +139,12 @@ def test_an_attempt_that_ran_out_of_time_ends_so_without_waiting(cell: Cell) -> 
 def test_what_was_not_recorded_is_said_in_one_line(cell: Cell) -> None:
     record(cell, ([*THOUGHT, *FOUND], ended("turn_limit")))
     assert failure(model(cell), LOOK)[:2] == ("no_record", "the recorded attempt ended after 1 replies: turn_limit")
-    kind, message, _ = failure(model(cell, query=8))
-    assert (kind, message) == ("no_record", "cell c0ffee123456 has no record of query 8, repeat 0")
+
+
+def test_a_query_that_was_never_asked_ends_the_run_instead_of_counting_as_failed(cell: Cell) -> None:
+    record(cell, ([SAID], ended("answered")))
+    with pytest.raises(SetupError, match=r"^model\.cell: c0ffee123456 has no record of query 8, repeat 0; set limit"):
+        model(cell, query=8)
 
 
 def test_replies_to_another_prompt_are_not_given(cell: Cell) -> None:
