@@ -238,6 +238,9 @@ def _fault(fault: Any) -> str:
     message = fault["msg"].removeprefix("Value error, ")
     # The tag of a union is a place in pydantic's path, but not in the user's YAML.
     keys = [str(part) for place, part in enumerate(fault["loc"]) if not (place == 1 and fault["loc"][0] in _UNIONS)]
+    if fault["type"] == "union_tag_invalid":
+        keys.append("kind")
+        message = f"must be one of {fault['ctx']['expected_tags']}"
     return f"{'.'.join(keys)}: {message}" if keys else message
 
 

@@ -20,9 +20,10 @@ OPTIONS = sorted((path.parent.name, path.stem) for group in GROUPS for path in (
 EXPERIMENTS = sorted(path.stem for path in (CONF / "experiment").glob("*.yaml"))
 PROVIDERS = ("luna", "astra", "claude")
 NEEDED = {
-    "scripted": ["model.replies=replies.json"],
-    "local": ["model.base_url=http://127.0.0.1:8000/v1"],
-    "replay": ["model.cell=5d1f"],
+    "model=scripted": ["model.replies=replies.json"],
+    "model=local": ["model.base_url=http://127.0.0.1:8000/v1"],
+    "model=replay": ["model.cell=5d1f"],
+    "sandbox=none": ["sandbox.i_accept_unsandboxed=true"],
 }
 
 
@@ -37,7 +38,7 @@ def recorded_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("recorded_cell")
 @pytest.mark.parametrize(("group", "option"), OPTIONS)
 def test_every_shipped_option_composes_and_checks_out(group: str, option: str) -> None:
-    experiment = load([f"{group}={option}", *NEEDED.get(option, [])])
+    experiment = load([f"{group}={option}", *NEEDED.get(f"{group}={option}", [])])
     assert experiment.axes if group not in ("limits", "tracking") else experiment
 
 
@@ -106,7 +107,7 @@ def test_a_wrong_value_is_one_line_that_names_its_key(override: str, named: str)
         ("model.base_url='https://example.org/v1?key=secret'", "model.base_url"),
         ("model.max_output_tokens=0", "model.max_output_tokens"),
         ("model.stream=sometimes", "model.stream"),
-        ("model.kind=openai", "model"),
+        ("model.kind=openai", "model.kind"),
         ("+model.api_key=secret", "model.api_key"),
     ],
 )
