@@ -313,19 +313,18 @@ def test_a_client_that_goes_away_ends_python(one: Shell) -> None:
 
 def test_nothing_is_left_when_the_command_is_over(one: Shell, one_program: CommandServer) -> None:
     folder = one_program.socket.parent
-    before = (
-        sorted(path.name for path in folder.iterdir()),
-        len(list(Path("/proc/self/fd").iterdir())),
-        threading.active_count(),
-    )
+
+    def left() -> tuple[list[str], int, int]:
+        names = sorted(path.name for path in folder.iterdir())
+        return names, len(list(Path("/proc/self/fd").iterdir())), threading.active_count()
+
+    names, files, threads = left()
     for _ in range(3):
         one.result("python3 -c 'import subprocess, sys; subprocess.run([sys.executable])'; python3")
-    after = (
-        sorted(path.name for path in folder.iterdir()),
-        len(list(Path("/proc/self/fd").iterdir())),
-        threading.active_count(),
-    )
-    assert after == before
+    # Fewer are fine: what an earlier test began may have ended meanwhile.
+    assert left()[0] == names
+    assert left()[1] <= files
+    assert left()[2] <= threads
 
 
 def test_a_signal_to_the_stand_in_ends_python(one: Shell) -> None:
