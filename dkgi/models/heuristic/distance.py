@@ -15,46 +15,7 @@ from itertools import pairwise
 from dkgi.models.heuristic.guess import Unknown
 from dkgi.models.heuristic.nouns import Noun
 from dkgi.models.heuristic.text import Text
-from dkgi.models.heuristic.words import CONJUNCTIONS, RELATIVES
-
-_SINGULAR = frozenset(
-    [
-        "is",
-        "has",
-        "does",
-        "was",
-        "makes",
-        "carries",
-        "lacks",
-        "omits",
-        "includes",
-        "exhibits",
-        "features",
-        "shows",
-        "lists",
-        "begins",
-        "shares",
-    ]
-)
-_PLURAL = frozenset(
-    [
-        "are",
-        "have",
-        "do",
-        "were",
-        "make",
-        "carry",
-        "lack",
-        "omit",
-        "include",
-        "exhibit",
-        "feature",
-        "show",
-        "list",
-        "begin",
-        "share",
-    ]
-)
+from dkgi.models.heuristic.words import CONJUNCTIONS, PLURAL_VERBS, RELATIVES, SINGULAR_VERBS
 
 
 @dataclass(frozen=True)
@@ -98,9 +59,9 @@ class Distance:
         if noun is None:
             return far + 1.0
         between = self.text.between(place, at)
-        verb = next((word for word in reversed(between) if word in _SINGULAR or word in _PLURAL), None)
+        verb = next((word for word in reversed(between) if word in SINGULAR_VERBS or word in PLURAL_VERBS), None)
         if verb is not None:
-            if noun.manner != "pronoun" and (verb in _PLURAL) != noun.plural:
+            if noun.manner != "pronoun" and (verb in PLURAL_VERBS) != noun.plural:
                 far += 0.6
             if place in self.completed.values() and not any(word in RELATIVES for word in between):
                 far += 0.6
@@ -116,9 +77,9 @@ class Distance:
         relatives = [mark for mark in range(place + 1, at) if words[mark] in RELATIVES]
         if len(relatives) > 1 and relatives[0] <= place + 3 and self._opens_clause(relatives[-1]):
             return self.text.gap(place, relatives[0]) + self.text.gap(relatives[-1], at) + 0.1
-        verbs = [mark for mark in range(place + 1, at) if words[mark] in _SINGULAR or words[mark] in _PLURAL]
+        verbs = [mark for mark in range(place + 1, at) if words[mark] in SINGULAR_VERBS or words[mark] in PLURAL_VERBS]
         for first, last in pairwise(verbs):
-            alike = (words[first] in _PLURAL) == (words[last] in _PLURAL)
+            alike = (words[first] in PLURAL_VERBS) == (words[last] in PLURAL_VERBS)
             if last == verbs[-1] and alike and self._opens_clause(last) and not set(words[last:at]) & RELATIVES:
                 return self.text.gap(place, first) + self.text.gap(last, at) + 0.1
         return math.inf
@@ -130,4 +91,4 @@ class Distance:
     def _is_main_verb(self, at: int, plural: bool) -> bool:
         """Whether a verb stands at a place after a comma: "which of them, if any, have X"."""
         comma = at - 2 if self.text.word(at - 1) in CONJUNCTIONS else at - 1
-        return self.text.word(at) in (_PLURAL if plural else _SINGULAR) and self.text.word(comma) == ","
+        return self.text.word(at) in (PLURAL_VERBS if plural else SINGULAR_VERBS) and self.text.word(comma) == ","

@@ -29,6 +29,8 @@ STOP = _set(
 AUXILIARIES = _set(
     "is are was were be been being has have had do does did can could may might must shall should will would"
 )
+SINGULAR_VERBS = _set("is has does was makes carries lacks omits includes exhibits features shows lists begins shares")
+PLURAL_VERBS = _set("are have do were make carry lack omit include exhibit feature show list begin share")
 PREPOSITIONS = _set("in for of with under on by from to at among within")
 
 COPULAS = _set("is are as of being was recorded given stated documented listed noted follows : the")
