@@ -36,9 +36,9 @@ from dkgi.models import open_models
 from dkgi.models.provider import ProviderSpec
 from dkgi.paths import cache_dir, runs_dir
 from dkgi.pricing import dollars, expected_dollars
-from dkgi.prompt import check_prompt, experiment_names, prompt_digest, render_prompt
+from dkgi.prompt import check_prompt, prompt_digest, render_prompt
 from dkgi.runner import CellRun, answer_queries
-from dkgi.seats import Seats
+from dkgi.seats import Seats, telling_names
 from dkgi.store import Cell, Lock, open_cell
 from dkgi.tracking import Tracker
 from dkgi.types import Query, QueryResult, RunStop, SafetyStop, SetupError, Workspace
@@ -65,7 +65,7 @@ def run(experiment: Experiment) -> int:
 def _run(experiment: Experiment) -> int:
     harness = open_harness(experiment.harness)
     harness.check(experiment.tools)
-    check_prompt(experiment.prompt, experiment.tools, _telling_names(experiment))
+    check_prompt(experiment.prompt, experiment.tools, telling_names(experiment))
     dataset = prepare(experiment.dataset, cache_dir())
     queries = _select(experiment, dataset)
     digests = {
@@ -176,12 +176,6 @@ def _unfinished(experiment: Experiment, cell: Cell, queries: list[Query]) -> lis
             if result is None or result.outcome in again:
                 todo.append((query, repeat))
     return sorted(todo, key=lambda entry: not cell.query_folder(entry[0].number, entry[1]).exists())
-
-
-def _telling_names(experiment: Experiment) -> set[str]:
-    """Names that would tell an agent what it is part of."""
-    axes = ("split", "harness", "tools", "model")
-    return {*(experiment.axes[axis] for axis in axes), experiment.dataset.split, *experiment_names()}
 
 
 def _prompt(experiment: Experiment, query: Query, workspace: Workspace) -> str:

@@ -37,8 +37,7 @@ class Seats:
 
     def __init__(self, experiment: Experiment, export: Path, cache: Path) -> None:
         policy = experiment.tools
-        names = (policy.name, experiment.harness.name, experiment.model.name, experiment.dataset.base_split)
-        hidden = Hidden.default(words=(*names, *experiment_names()))
+        hidden = Hidden.default(words=tuple(sorted(telling_names(experiment))))
         self._kept = cache / "kept" if experiment.keep_scratch else None
         self._bare = isinstance(experiment.sandbox, BareSpec)
         with ExitStack() as stack:
@@ -89,3 +88,9 @@ class Seats:
         folder.rename(kept)
         with log.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"kept": str(kept)}) + "\n")
+
+
+def telling_names(experiment: Experiment) -> set[str]:
+    """Names that would tell an agent what it is part of; no path in its jail and no prompt may hold one."""
+    axes = ("split", "harness", "tools", "model")
+    return {*(experiment.axes[axis] for axis in axes), experiment.dataset.split, *experiment_names()}

@@ -108,6 +108,7 @@ def test_a_wrong_value_is_one_line_that_names_its_key(override: str, named: str)
         ("model.max_output_tokens=0", "model.max_output_tokens"),
         ("model.stream=sometimes", "model.stream"),
         ("model.kind=openai", "model.kind"),
+        ("model.key_variable=secret-4711", "model.key_variable"),
         ("+model.api_key=secret", "model.api_key"),
     ],
 )

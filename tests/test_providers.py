@@ -145,6 +145,7 @@ def test_a_provider_that_refuses_every_query_is_told_and_asked_no_more(dkgi: Sta
     )
     assert "the first 5 queries all failed so, and no more were begun" in said
     assert asked <= 6
+    assert said.count("openai_responses: bad_request: Unsupported parameter: tools") == 1
 
 
 def test_a_key_that_is_refused_is_told_by_its_variable_and_never_shown(dkgi: Start, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """One command server for all tests, on a small graph, and shells in jails of its."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -93,23 +94,24 @@ def policy(name: str) -> ToolPolicy:
     return load([f"tools={name}"]).tools
 
 
+@contextmanager
+def serving(tools: str, hidden: Hidden, place: Path, spec: SandboxSpec = SPEC) -> Iterator[CommandServer]:
+    """A command server under a policy, in a run folder of its own."""
+    with RunFolder(place) as own, CommandServer(own.path, spec, find_host(policy(tools)), hidden) as server:
+        yield server
+
+
 @pytest.fixture(scope="session")
 def shell_only(hidden: Hidden, home: Path) -> Iterator[CommandServer]:
     """A server whose jails hold fifteen programs."""
-    with (
-        RunFolder(home / "shell") as own,
-        CommandServer(own.path, SPEC, find_host(policy("shell_only")), hidden) as server,
-    ):
+    with serving("shell_only", hidden, home / "shell") as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def one_program(hidden: Hidden, home: Path) -> Iterator[CommandServer]:
     """A server whose attempts have one start of Python."""
-    with (
-        RunFolder(home / "one") as own,
-        CommandServer(own.path, SPEC, find_host(policy("one_program")), hidden) as server,
-    ):
+    with serving("one_program", hidden, home / "one") as server:
         yield server
 
 

@@ -9,21 +9,17 @@ from pathlib import Path
 import pytest
 
 from dkgi.jail.preflight import Hidden
-from dkgi.jail.profile import find_host
 from dkgi.jail.quota import Taken, measure
 from dkgi.jail.scratch import RunFolder, remove_tree
 from dkgi.jail.server import CommandServer
-from tests.jail.conftest import SPEC, Shell, marked, open_shell, policy
+from tests.jail.conftest import SPEC, Shell, marked, open_shell, serving
 
 LIMITED = replace(SPEC, cpu_s=1, scratch_mb=20, scratch_files=200, file_mb=1000)
 
 
 @pytest.fixture(scope="module", params=["full_dkgi", "one_program"])
 def server(request: pytest.FixtureRequest, hidden: Hidden, home: Path) -> Iterator[CommandServer]:
-    with (
-        RunFolder(home / "limited") as own,
-        CommandServer(own.path, LIMITED, find_host(policy(request.param)), hidden) as server,
-    ):
+    with serving(request.param, hidden, home / "limited", LIMITED) as server:
         yield server
 
 

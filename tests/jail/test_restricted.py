@@ -16,17 +16,14 @@ from dkgi.jail.scratch import RunFolder
 from dkgi.jail.server import CommandServer
 from dkgi.process import Lifeline
 from dkgi.types import SandboxError, SetupError
-from tests.jail.conftest import SPEC, Shell, make_graph, open_shell, policy
+from tests.jail.conftest import SPEC, Shell, make_graph, open_shell, policy, serving
 
 NO_PROC = replace(SPEC, kind="nsjail_no_proc", proc=False)
 
 
 @pytest.fixture(scope="module", params=["full_dkgi", "shell_only", "one_program"])
 def without_proc(request: pytest.FixtureRequest, hidden: Hidden, home: Path) -> Iterator[CommandServer]:
-    with (
-        RunFolder(home / "no_proc") as own,
-        CommandServer(own.path, NO_PROC, find_host(policy(request.param)), hidden) as server,
-    ):
+    with serving(request.param, hidden, home / "no_proc", NO_PROC) as server:
         yield server
 
 
