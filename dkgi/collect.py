@@ -16,7 +16,7 @@ from functools import partial
 import orjson
 
 from dkgi.files import write_atomically
-from dkgi.metrics import NO_ANSWER, score
+from dkgi.metrics import NO_ANSWER, NodesOf, node_of, score
 from dkgi.store import Cell
 from dkgi.tracking import Tracker
 from dkgi.types import QueryResult, SafetyStop, Score
@@ -25,11 +25,20 @@ from dkgi.types import QueryResult, SafetyStop, Score
 class Collector:
     """Scores of one cell; those of earlier sessions are in `scored` from the start. For one thread.
 
-    `secrets` are texts that no trajectory may show, by what they are. Raises SafetyStop where an earlier session saw
+    `secrets` are texts that no trajectory may show, by what they are; `nodes_of` says what an entry of an answer stands
+    for. Raises SafetyStop where an earlier session saw
     one: such a cell is never gone on with.
     """
 
-    def __init__(self, cell: Cell, gold: Mapping[int, Set[int]], secrets: Mapping[str, str], tracker: Tracker) -> None:
+    def __init__(
+        self,
+        cell: Cell,
+        gold: Mapping[int, Set[int]],
+        secrets: Mapping[str, str],
+        tracker: Tracker,
+        nodes_of: NodesOf = node_of,
+    ) -> None:
+        self._nodes_of = nodes_of
         self._cell = cell
         self._gold = gold
         self._secrets = {what: secret.encode() for what, secret in secrets.items()}
@@ -64,7 +73,7 @@ class Collector:
     def _score(self, result: QueryResult) -> Score:
         if result.outcome != "scored":
             return NO_ANSWER
-        return score(result.node_ids, gold=self._gold[result.number])
+        return score(result.node_ids, gold=self._gold[result.number], nodes_of=self._nodes_of)
 
     def _forget(self, number: int, repeat: int) -> None:
         """Drop an earlier result of a query that was tried again."""

@@ -24,12 +24,16 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from dkgi.console import fail
 from dkgi.dataset import DatasetSpec
 from dkgi.files import check_writable
+from dkgi.harness.bm25 import Bm25Spec
+from dkgi.harness.dense import DenseSpec
+from dkgi.harness.hybrid import HybridSpec
 from dkgi.harness.native import NativeSpec
 from dkgi.jail.bare import BareSpec
 from dkgi.jail.profile import SandboxSpec
 from dkgi.keys import looks_like_key
 from dkgi.models import open_models
 from dkgi.models.heuristic import HeuristicSpec
+from dkgi.models.none import NoModelSpec
 from dkgi.models.provider import ProviderSpec
 from dkgi.models.replay import ReplaySpec
 from dkgi.models.scripted import ScriptedSpec
@@ -46,11 +50,13 @@ USD_CAPS = {"usd_query", "usd_run"}
 LEAST = {
     "limits.wall_s": 0.1,
     "limits.max_turns": 1,
+    "tools.max_turns": 1,
     "limits.attempts": 1,
     "model.context_window": 1,
     "model.max_output_tokens": 1,
     "harness.context.max_chars": 1,
     "harness.context.keep_turns": 1,
+    "harness.depth": 1,
     "sandbox.wall_s": 1,
     "sandbox.memory_mb": 16,
     "sandbox.output_mb": 1,
@@ -92,8 +98,10 @@ class Experiment(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     dataset: DatasetSpec
-    harness: NativeSpec
-    model: Annotated[HeuristicSpec | ScriptedSpec | ReplaySpec | ProviderSpec, Field(discriminator="kind")]
+    harness: Annotated[NativeSpec | Bm25Spec | DenseSpec | HybridSpec, Field(discriminator="kind")]
+    model: Annotated[
+        HeuristicSpec | NoModelSpec | ScriptedSpec | ReplaySpec | ProviderSpec, Field(discriminator="kind")
+    ]
     tools: ToolPolicy
     sandbox: Annotated[SandboxSpec | BareSpec, Field(discriminator="kind")]
     prompt: PromptSpec
@@ -139,6 +147,14 @@ class Experiment(BaseModel):
             )
         return self
 
+    @model_validator(mode="after")
+    def _model_for_the_harness(self) -> "Experiment":
+        if self.harness.asks_model and isinstance(self.model, NoModelSpec):
+            raise ValueError(f"model={self.model.name}: harness={self.harness.name} asks a model; name one")
+        if not self.harness.asks_model and not isinstance(self.model, NoModelSpec):
+            raise ValueError(f"model={self.model.name}: harness={self.harness.name} asks no model; leave it out")
+        return self
+
     @property
     def axes(self) -> dict[str, str]:
         """The names by which people compare cells."""
@@ -159,7 +175,7 @@ class Experiment(BaseModel):
             exclude={"limits": USD_CAPS, "model": {"key_variable", "stream", "source"}},
         )
         sandbox = {"kind": self.sandbox.kind}
-        dataset = self.model_dump()["dataset"] | {"split": self.dataset.base_split}
+        dataset = self.model_dump(exclude={"dataset": {"index"}})["dataset"] | {"split": self.dataset.base_split}
         return whole | {"dataset": dataset, "sandbox": sandbox}
 
 

@@ -12,18 +12,14 @@ The manifest of the queries is written last: without it nothing was made. A new 
 Not covered: reading labels (gold.py); which queries a run still has to answer (store.py).
 """
 
-import contextlib
-import errno
-import fcntl
 import hashlib
 import secrets
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import IO, Any, ClassVar
+from typing import Any, ClassVar
 
 import orjson
 
@@ -31,6 +27,8 @@ from dkgi import console
 from dkgi.files import read_json, write_atomically
 from dkgi.graph import manifest
 from dkgi.graph.export import SourceGraph, write_export
+from dkgi.kg.text import IndexSpec
+from dkgi.making import cannot_use, only_maker
 from dkgi.types import Query, SetupError
 
 SOURCES = {"hpo": "dkgi.questions.generate:source"}
@@ -47,7 +45,10 @@ WAIT_S = 900.0
 
 @dataclass(frozen=True, slots=True)
 class DatasetSpec:
-    """Which data set, and which queries of it (from conf/dataset/). `seed` makes other questions of the same kind."""
+    """Which data set, and which queries of it (from conf/dataset/). `seed` makes other questions of the same kind;
+    `index` says what the graph tools show and search; `knowledge_base` and `answer_kinds` name the graph and what can be
+    an answer in words, for prompts of models that do not get to see it.
+    """
 
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
     kind: str
@@ -55,6 +56,9 @@ class DatasetSpec:
     version: str
     split: str
     seed: int
+    index: IndexSpec = field(default_factory=IndexSpec)
+    knowledge_base: str = ""
+    answer_kinds: str = ""
 
     @property
     def base_split(self) -> str:
@@ -130,14 +134,14 @@ def prepare_from(source: Source, spec: DatasetSpec, data: Path, *, wait_s: float
     queries = data / "queries" / spec.name
     try:
         if not _is_made(export, queries):
-            with _only_maker(data / "graphs" / ".lock", wait_s):
+            with only_maker(data / "graphs" / ".lock", wait_s, "the data"):
                 if not _is_made(export, queries):
                     _make(source, spec, export, data)
         for private in (data / "labels", data / "labels" / spec.name):
             private.chmod(0o700)
         return _open(spec, export, queries)
     except OSError as error:
-        raise _cannot_use(error, data) from error
+        raise cannot_use(error, data) from error
 
 
 def _is_made(export: Path, queries: Path) -> bool:
@@ -218,37 +222,6 @@ def _open(spec: DatasetSpec, export: Path, folder: Path) -> Dataset:
         if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != expected:
             raise SetupError(f"{path}: missing or changed; {again}")
     return Dataset(spec.name, export, export_digest, _digest_of(queries), labels_digest, sizes, folder)
-
-
-@contextlib.contextmanager
-def _only_maker(lock: Path, wait_s: float) -> Iterator[None]:
-    """Hold the lock of the data folder; SetupError where another process keeps it for longer than `wait_s`."""
-    lock.parent.mkdir(parents=True, exist_ok=True)
-    deadline = time.monotonic() + wait_s
-    with lock.open("a") as handle:
-        told = False
-        while not _take(handle):
-            if time.monotonic() > deadline:
-                raise SetupError(f"{lock}: another process has held it for {wait_s:.0f} s; wait for it or end it")
-            if not told:
-                console.stderr().print("dkgi: waiting for another process that makes the data", soft_wrap=True)
-                told = True
-            time.sleep(0.1)
-        yield
-
-
-def _take(lock: IO[str]) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _cannot_use(error: OSError, data: Path) -> SetupError:
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-    remedy = "make room" if full else "make it accessible"
-    return SetupError(f"{error.filename or data}: {error.strerror}; {remedy} or set DKGI_DATA to another folder")
 
 
 def _jsonl(rows: Iterable[Any]) -> bytes:

@@ -9,6 +9,8 @@ Not covered: many cells at once.
 """
 
 import errno
+import hashlib
+import json
 import platform
 import subprocess
 from collections import Counter
@@ -31,15 +33,21 @@ from dkgi.gold import read_canary, read_gold
 from dkgi.harness import open_harness
 from dkgi.jail.bare import BareSpec
 from dkgi.keys import LEAST_SECRET, read_key
+from dkgi.kg.bm25 import PARAMETERS
+from dkgi.kg.index import Index, open_index
+from dkgi.kg.tools import graph_tools
 from dkgi.meter import Ledger
+from dkgi.metrics import NodesOf, node_of
 from dkgi.models import open_models
 from dkgi.models.provider import ProviderSpec
+from dkgi.names import read_names
 from dkgi.paths import cache_dir, runs_dir
 from dkgi.pricing import dollars, expected_dollars
 from dkgi.prompt import check_prompt, prompt_digest, render_prompt
 from dkgi.runner import CellRun, answer_queries
 from dkgi.seats import Seats, telling_names
 from dkgi.store import Cell, Lock, open_cell
+from dkgi.tools import GRAPH_TOOLS
 from dkgi.tracking import Tracker
 from dkgi.types import Query, QueryResult, RunStop, SafetyStop, SetupError, Workspace
 
@@ -75,12 +83,18 @@ def _run(experiment: Experiment) -> int:
         "prompts": prompt_digest(experiment.prompt, experiment.tools),
     }
     prompt = partial(_prompt, experiment)
-    with Seats(experiment, dataset.export, cache_dir()) as seats:
+    nodes_of = read_names(dataset.export, experiment.dataset.index.names) if experiment.prompt.names else node_of
+    index = _index(experiment, dataset)
+    engine = json.dumps({key: index.manifest[key] for key in ("engine", *PARAMETERS)}) if index else ""
+    if index:
+        digests["index"] = hashlib.sha256(json.dumps(index.manifest, sort_keys=True).encode()).hexdigest()
+    with Seats(experiment, dataset.export, cache_dir(), graph_tools(index) if index else {}, engine) as seats:
         if experiment.dry_run:
             example = prompt(queries[0], seats.example)
             return _report_dry_run(experiment, queries, example, cell_id(experiment, digests))
         models = open_models(experiment.model)
-        cell = open_cell(runs_dir(), cell_id(experiment, digests), _manifest(experiment, digests, seats.programs))
+        facts = {"agent_programs": seats.programs, "index": dict(index.manifest) if index else None}
+        cell = open_cell(runs_dir(), cell_id(experiment, digests), _manifest(experiment, digests, facts))
         _warn_of_other_code(cell)
         cell_run = CellRun(
             cell=cell,
@@ -97,18 +111,27 @@ def _run(experiment: Experiment) -> int:
             prompt=prompt,
             seat=seats.open,
             cancel=seats.cancel,
+            engine=engine,
             sandboxed=not isinstance(experiment.sandbox, BareSpec),
         )
         with Lock(cell):
-            return _answer(experiment, cell_run, queries)
+            return _answer(experiment, cell_run, queries, nodes_of)
 
 
-def _answer(experiment: Experiment, cell_run: CellRun, queries: list[Query]) -> int:
+def _index(experiment: Experiment, dataset: Dataset) -> Index | None:
+    """What the graph tools of the policy look into; None where it has none of them."""
+    policy = experiment.tools
+    if not policy.client and not set(policy.tools) & set(GRAPH_TOOLS):
+        return None
+    return open_index(dataset.export, experiment.dataset.index, cache_dir())
+
+
+def _answer(experiment: Experiment, cell_run: CellRun, queries: list[Query], nodes_of: NodesOf) -> int:
     """Answer what is not finished, and show what the cell came to."""
     cell, spec = cell_run.cell, experiment.dataset
     tracker = _open_tracker(experiment, cell)
     gold = read_gold(spec.name, spec.base_split, cache_dir())
-    collector = Collector(cell, gold, _secrets(experiment), tracker)
+    collector = Collector(cell, gold, _secrets(experiment), tracker, nodes_of)
     wanted = {(query.number, repeat) for query in queries for repeat in range(experiment.repeats)}
     todo = _unfinished(experiment, cell, queries)
     label = " · ".join(experiment.axes[axis] for axis in ("dataset", "split", "harness", "tools", "model"))
@@ -185,6 +208,8 @@ def _prompt(experiment: Experiment, query: Query, workspace: Workspace) -> str:
         query=query.text,
         corpus=workspace.graph_at,
         scratch=workspace.scratch_at,
+        knowledge_base=experiment.dataset.knowledge_base,
+        answer_kinds=experiment.dataset.answer_kinds,
     )
 
 
@@ -196,9 +221,10 @@ def _open_tracker(experiment: Experiment, cell: Cell) -> Tracker:
     return tracking.open(info, runs_dir(), traces=experiment.tracking.traces)
 
 
-def _manifest(experiment: Experiment, digests: Mapping[str, str], programs: Mapping[str, str]) -> dict[str, Any]:
-    """What a cell is and where it was made; written once, at its first run."""
+def _manifest(experiment: Experiment, digests: Mapping[str, str], facts: Mapping[str, Any]) -> dict[str, Any]:
+    """What a cell is and where it was made; written once, at its first run. `facts` are those found at the start."""
     return {
+        **facts,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "dkgi_version": __version__,
         "git_commit": _git_commit(),
@@ -206,7 +232,6 @@ def _manifest(experiment: Experiment, digests: Mapping[str, str], programs: Mapp
         "axes": experiment.axes,
         "digests": dict(digests),
         "python": platform.python_version(),
-        "agent_programs": dict(programs),
         "machine": {"system": platform.platform(), "processor": platform.machine()},
     }
 

@@ -20,7 +20,10 @@ from dkgi.types import SetupError, ToolPolicy
 
 @dataclass(frozen=True, slots=True)
 class PromptSpec:
-    """From conf/prompt: the files of a prompt, relative to prompts/, and the key that an answer must use."""
+    """From conf/prompt: the files of a prompt, relative to prompts/, and the key that an answer must use.
+
+    `names`: an answer holds names, which are mapped to nodes when it is scored.
+    """
 
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
     name: str
@@ -29,12 +32,36 @@ class PromptSpec:
     output: str
     question: str
     answer_key: str
+    names: bool = False
 
 
-def render_prompt(spec: PromptSpec, policy: ToolPolicy, *, query: str, corpus: str, scratch: str) -> str:
-    """The message for one query; `corpus` and `scratch` are paths as the agent sees them."""
-    values = {"query": query, "corpus": corpus, "scratch": scratch}
-    parts = [Template(read_part(name)).safe_substitute(values).strip() for name in _parts(spec, policy)]
+def render_prompt(
+    spec: PromptSpec,
+    policy: ToolPolicy,
+    *,
+    query: str,
+    corpus: str,
+    scratch: str,
+    knowledge_base: str = "",
+    answer_kinds: str = "",
+) -> str:
+    """The message for one query.
+
+    `corpus` and `scratch` are paths as the agent sees them; `knowledge_base` and `answer_kinds` say in words what the
+    graph is and what can be an answer. Raises SetupError where a text needs one of them and there is none.
+    """
+    values = {
+        "query": query,
+        "corpus": corpus,
+        "scratch": scratch,
+        "knowledge_base": knowledge_base,
+        "answer_kinds": answer_kinds,
+    }
+    texts = [read_part(name) for name in _parts(spec, policy)]
+    for key in ("knowledge_base", "answer_kinds"):
+        if not values[key] and any(f"${key}" in text for text in texts):
+            raise SetupError(f"dataset.{key}: prompt={spec.name} says it in words; set it in the data set's YAML")
+    parts = [Template(text).safe_substitute(values).strip() for text in texts]
     return "\n\n".join(parts) + "\n"
 
 

@@ -9,9 +9,9 @@ Not covered: what to run (experiment.py), scores (collect.py).
 """
 
 import threading
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from time import monotonic, time
@@ -36,6 +36,7 @@ from dkgi.types import (
     SandboxError,
     Step,
     Task,
+    Tool,
     ToolPolicy,
     Usage,
     Workspace,
@@ -48,10 +49,15 @@ _AGENT_STOPS = {"bad_answer", "time_limit", "turn_limit", "refused"}
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """Where one attempt works: its folders and the commands of its jail."""
+    """Where one attempt works: its folders, the commands of its jail, and the graph tools that its model is offered.
+
+    `graph_calls` says how many calls of graph tools there were so far, those of programs included.
+    """
 
     workspace: Workspace
     commands: CommandRunner
+    graph_tools: Mapping[str, Tool] = field(default_factory=dict)
+    graph_calls: Callable[[], int] = lambda: 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +66,8 @@ class CellRun:
 
     `seat` opens a checked place for one attempt and takes it away again; it gets the file that records the commands
     and raises SandboxError where the place is not safe. `prompt` renders the message for a query. `cancel` ends the
-    commands of all seats. `ledger` holds the money of the run. `sandboxed` is told of every result.
+    commands of all seats. `ledger` holds the money of the run; `engine` is what graph tools search with, if there are any.
+    `sandboxed` is told of every result.
     """
 
     cell: Cell
@@ -75,6 +82,7 @@ class CellRun:
     prompt: Callable[[Query, Workspace], str]
     seat: Callable[[Path], AbstractContextManager[Seat]]
     cancel: Callable[[], None]
+    engine: str = ""
     sandboxed: bool = True
 
 
@@ -184,8 +192,18 @@ class _Work:
                 deadline = monotonic() + run.limits.wall_s
                 model = run.models.model(Place(query.number, self.repeat, number, deadline, folder, account))
                 prompt = run.prompt(query, seat.workspace)
-                task = Task(query, prompt, run.policy, run.limits, seat.workspace, model, seat.commands, record)
-                return self._judged(run.harness.run(task))
+                task = Task(
+                    query,
+                    prompt,
+                    run.policy,
+                    run.limits,
+                    seat.workspace,
+                    model,
+                    seat.commands,
+                    record,
+                    seat.graph_tools,
+                )
+                return replace(self._judged(run.harness.run(task)), graph_calls=seat.graph_calls())
         except SandboxError as error:
             return Attempt("sandbox_error", "", Usage(), 0.0, 0, 0, 0, error=str(error))
 
@@ -227,6 +245,8 @@ class _Work:
             tool_errors=last.tool_errors,
             started=self.started,
             error=last.error,
+            graph_calls=last.graph_calls,
+            engine=run.engine,
             sandboxed=run.sandboxed,
         )
 

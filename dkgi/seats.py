@@ -11,8 +11,10 @@ Not covered: what a jail is (jail/).
 """
 
 import json
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
@@ -23,20 +25,30 @@ from dkgi.jail.preflight import Hidden, probe, scan
 from dkgi.jail.profile import find_host
 from dkgi.jail.scratch import RunFolder
 from dkgi.jail.server import CommandServer
+from dkgi.kg.server import GraphServer
 from dkgi.prompt import experiment_names
 from dkgi.runner import Seat
-from dkgi.types import Workspace
+from dkgi.tools import GRAPH_TOOLS
+from dkgi.types import SetupError, Tool, Workspace
+
+_CLIENT_CHECK = "import graph_client as graph; graph.get_schema(); print('reached')"
+_CHECK_S = 60.0
 
 
 class Seats:
     """The places of one run. `programs` are the versions of what agents get, as the jail itself told them; `example` is a
     place as attempts get them, removed by now.
 
-    Raises SetupError where a jail cannot hold on this machine.
+    `graph_tools` are there where the policy has any, and `engine` says what they search with. Raises SetupError where a
+    jail cannot hold on this machine.
     """
 
-    def __init__(self, experiment: Experiment, export: Path, cache: Path) -> None:
+    def __init__(
+        self, experiment: Experiment, export: Path, cache: Path, graph_tools: Mapping[str, Tool], engine: str
+    ) -> None:
         policy = experiment.tools
+        self._offered = tuple(name for name in policy.tools if name in GRAPH_TOOLS)
+        self._client = policy.client
         hidden = Hidden.default(words=tuple(sorted(telling_names(experiment))))
         self._kept = cache / "kept" if experiment.keep_scratch else None
         self._bare = isinstance(experiment.sandbox, BareSpec)
@@ -48,11 +60,21 @@ class Seats:
             self._server = stack.enter_context(
                 CommandServer(self._folder.path, experiment.sandbox, find_host(policy), hidden)
             )
+            self._calls = stack.enter_context(GraphServer(self._folder.path, graph_tools, engine))
             workspace = self._new_attempt()
             self.programs = probe(self._server, workspace)
+            if self._client:
+                self._probe_client(workspace)
             self.example = workspace
             self._folder.remove(workspace)
             self._stack = stack.pop_all()
+
+    def _probe_client(self, workspace: Workspace) -> None:
+        with self._at(workspace, Path(os.devnull), Path(os.devnull)) as seat:
+            result = seat.commands.run(["/usr/bin/env", "python3", "-c", _CLIENT_CHECK], timeout_s=_CHECK_S)
+            printed = result.output.read_text(encoding="utf-8", errors="replace")
+        if printed != "reached\n":
+            raise SetupError(f"sandbox: the graph cannot be called from a jail: {printed.strip() or result.error}")
 
     def __enter__(self) -> Self:
         return self
@@ -63,16 +85,27 @@ class Seats:
     def cancel(self) -> None:
         """End the commands of all seats; none of these seats can run another."""
         self._server.cancel()
+        self._calls.cancel()
 
     @contextmanager
     def open(self, log: Path) -> Iterator[Seat]:
-        """A seat for one attempt, its jail checked. `log` gets a line for each command."""
+        """A seat for one attempt, its jail checked.
+
+        `log` gets a line for each command; graph_calls.jsonl beside it one for each call of a graph tool.
+        """
         workspace = self._new_attempt()
         try:
-            with self._server.attempt(workspace, log) as commands:
-                yield Seat(workspace, commands)
+            with self._at(workspace, log, log.with_name("graph_calls.jsonl")) as seat:
+                yield seat
         finally:
             self._leave(workspace, log)
+
+    @contextmanager
+    def _at(self, workspace: Workspace, log: Path, calls_log: Path) -> Iterator[Seat]:
+        with self._calls.attempt(self._offered, self._client, calls_log) as graph:
+            workspace = replace(workspace, client=graph.files)
+            with self._server.attempt(workspace, log) as commands:
+                yield Seat(workspace, commands, graph.tools, graph.calls)
 
     def _new_attempt(self) -> Workspace:
         workspace = self._folder.new_attempt(self._graph)

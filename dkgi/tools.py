@@ -1,11 +1,11 @@
-"""The tools that a harness offers for shell and files: bash and read.
+"""The tools that a harness offers: bash and read for shell and files, and those of the graph that it is given.
 
 >>> bash.call({"command": "wc -l schema.json"}, timeout_s=60).text
 '141 schema.json\\n'
 
-Both work only through the commands of the attempt's jail: no host code opens a path that an agent named. What the
-model reads of them lies in prompts/tools. A tool's failure is its output, so a harness has no branch for it.
-Not covered: graph tools; the jail itself (jail/).
+bash and read work only through the commands of the attempt's jail: no host code opens a path that an agent named. What
+the model reads of tools lies in prompts/tools. A tool's failure is its output, so a harness has no branch for it.
+Not covered: what graph tools do (kg/); the jail itself (jail/).
 """
 
 import json
@@ -21,13 +21,16 @@ from dkgi.types import CommandResult, CommandRunner, SandboxError, Tool, ToolCal
 
 READ_LINES = 2_000
 READ_BYTES = 50 * 1024
+GRAPH_TOOLS = ("get_schema", "search", "get_node", "neighbors")
+"""Tools that look into the graph without its files (paper, section 7)."""
+
 _EXAMPLES = {"string": "text", "integer": 1, "number": 60}
 _PYTHON_TYPES: dict[str, tuple[type, ...]] = {"string": (str,), "integer": (int,), "number": (int, float)}
 
 
-def make_tools(names: Sequence[str], commands: CommandRunner) -> dict[str, Tool]:
+def make_tools(names: Sequence[str], commands: CommandRunner, graph_tools: Mapping[str, Tool]) -> dict[str, Tool]:
     """The named tools of one attempt, in that order."""
-    return {name: _TOOLS[name](commands) for name in names}
+    return {name: graph_tools[name] if name in GRAPH_TOOLS else _TOOLS[name](commands) for name in names}
 
 
 def run_call(call: ToolCall, tools: Mapping[str, Tool], *, timeout_s: float) -> ToolOutput:
@@ -60,11 +63,22 @@ def _wrong_arguments(args: Any, parameters: Mapping[str, Any]) -> str:
     for name, value in args.items():
         if name not in parameters["properties"]:
             return f"there is no argument {name}"
-        wanted = parameters["properties"][name]["type"]
-        if isinstance(value, bool) or not isinstance(value, _PYTHON_TYPES[wanted]):
-            return f"{name} must be of type {wanted}"
-        if isinstance(value, int | float) and value <= 0:
-            return f"{name} must be greater than 0"
+        wanted = parameters["properties"][name]
+        if isinstance(value, bool) or not isinstance(value, _PYTHON_TYPES[wanted["type"]]):
+            return f"{name} must be of type {wanted['type']}"
+        if isinstance(value, int | float) and (reason := _out_of_range(value, wanted)):
+            return f"{name} must be {reason}"
+    return ""
+
+
+def _out_of_range(value: float, wanted: Mapping[str, Any]) -> str:
+    """What a number should be, or an empty string where it is that; nan never is."""
+    if "exclusiveMinimum" in wanted and not value > wanted["exclusiveMinimum"]:
+        return f"greater than {wanted['exclusiveMinimum']}"
+    if "minimum" in wanted and not value >= wanted["minimum"]:
+        return f"{wanted['minimum']} or more"
+    if "maximum" in wanted and not value <= wanted["maximum"]:
+        return f"{wanted['maximum']} or less"
     return ""
 
 

@@ -246,6 +246,8 @@ class ToolPolicy:
     expected    tokens a query, for the price line of a dry run (input, cached input, output)
     programs    the programs that can be started, nothing else can; None: whatever the host's /usr has
     python_starts  how often Python can be started beside a closed set of programs; None where all programs can
+    client      names of the graph tools that programs in the jail can call, through the client module
+    max_turns   replies an attempt, where the policy allows fewer than the limits do
     """
 
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
@@ -258,6 +260,8 @@ class ToolPolicy:
     expected: tuple[int, int, int]
     programs: tuple[str, ...] | None = None
     python_starts: int | None = None
+    client: tuple[str, ...] = ()
+    max_turns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +286,8 @@ class Limits:
 class Workspace:
     """Host folders of one attempt, under neutral names. `graph_dir` is shared and read-only, the rest is the attempt's own.
 
-    The fields `..._at` say where the agent finds them.
+    The fields `..._at` say where the agent finds them. `client`: files for calls of the graph tools from programs, by
+    name; none where programs have no such calls.
     """
 
     graph_dir: Path
@@ -292,6 +297,7 @@ class Workspace:
     graph_at: str = "/graph"
     scratch_at: str = "/scratch"
     outputs_at: str = "/scratch/full_outputs"
+    client: tuple[tuple[Path, str], ...] = ()
 
     def bare(self) -> "Workspace":
         """The same for an agent without a jail."""
@@ -403,7 +409,10 @@ class Tool(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """All that a harness needs for one attempt. `on_step` is called with each step as it happens, before the next request."""
+    """All that a harness needs for one attempt. `on_step` is called with each step as it happens, before the next request.
+
+    `graph_tools` are those that the policy offers to the model, by name; calls of them are counted and recorded.
+    """
 
     query: Query
     prompt: str
@@ -413,11 +422,15 @@ class Task:
     model: Model
     commands: CommandRunner
     on_step: Callable[[Step], None]
+    graph_tools: Mapping[str, Tool] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One try at a query. `final_answer` is the last message of the model, unparsed."""
+    """One try at a query. `final_answer` is the last message of the model, unparsed.
+
+    `tool_calls` are the agent's own actions; `graph_calls` all calls of graph tools, those inside its programs included.
+    """
 
     stop: Stop
     final_answer: str
@@ -427,6 +440,7 @@ class Attempt:
     tool_calls: int
     tool_errors: int
     error: str = ""
+    graph_calls: int = 0
 
 
 class Harness(Protocol):
@@ -467,7 +481,9 @@ class QueryResult:
     """What one query came to, without gold and scores. Usage, cost and time are of all attempts together.
 
     `stops` has one entry an attempt; `interrupted` counts those that a dying process or a cap cut off, which have none.
-    `sandboxed` is False where nothing kept the agent from the labels. `cost_usd` is None where the model has no price. `turns`, `tool_calls`, `tool_errors` are of the last attempt.
+    `sandboxed` is False where nothing kept the agent from the labels. `cost_usd` is None where the model has no price.
+    `turns`, `tool_calls`, `tool_errors`, `graph_calls` are of the last attempt. `engine` is what answered the searches of
+    graph tools, with its parameters, as JSON.
     """
 
     cell: str
@@ -492,3 +508,5 @@ class QueryResult:
     started: float
     error: str = ""
     sandboxed: bool = True
+    graph_calls: int = 0
+    engine: str = ""

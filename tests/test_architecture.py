@@ -17,7 +17,16 @@ MODULES = {
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
     for path in sorted((ROOT / "dkgi").rglob("*.py"))
 }
-AGENTS_SIDE = ("dkgi.runner", "dkgi.harness", "dkgi.tools", "dkgi.jail", "dkgi.models", "dkgi.context", "dkgi.process")
+AGENTS_SIDE = (
+    "dkgi.runner",
+    "dkgi.harness",
+    "dkgi.tools",
+    "dkgi.jail",
+    "dkgi.models",
+    "dkgi.context",
+    "dkgi.process",
+    "dkgi.kg",
+)
 LABELS_SIDE = ("dkgi.gold", "dkgi.metrics", "dkgi.collect", "dkgi.tracking", "dkgi.analysis", "dkgi.questions")
 
 
@@ -80,6 +89,11 @@ def test_importing_a_module_does_nothing_heavy(module: str) -> None:
         node.module for node in top if isinstance(node, ast.ImportFrom) and node.module
     }
     assert not {name.split(".")[0] for name in names} & {"mlflow", "pandas", "scipy", "openai", "anthropic", "bm25s"}
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "sandbox").glob("*.py")), ids=lambda path: path.name)
+def test_what_runs_in_a_jail_needs_the_standard_library_alone(path: Path) -> None:
+    assert {name.split(".")[0] for name in imports(path)} <= set(sys.stdlib_module_names)
 
 
 def test_the_readme_names_every_option_and_key() -> None:

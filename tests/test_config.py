@@ -23,6 +23,7 @@ NEEDED = {
     "model=scripted": ["model.replies=replies.json"],
     "model=local": ["model.base_url=http://127.0.0.1:8000/v1"],
     "model=replay": ["model.cell=5d1f"],
+    "model=no_model": ["harness=bm25"],
     "sandbox=none": ["sandbox.i_accept_unsandboxed=true"],
 }
 
@@ -76,6 +77,10 @@ def test_every_shipped_experiment_composes_and_checks_out(name: str) -> None:
         ("model.name=''", "model.name"),
         ("prompt.answer_key=''", "prompt.answer_key"),
         ("tools.tools=bash", "tools.tools"),
+        ("+tools.max_turns=0", "tools.max_turns"),
+        ("+tools.client=search", "tools.client"),
+        ("model=no_model", "model=no_model"),
+        ("dataset.index.engine=other", "dataset.index.engine"),
         ("+tools.programs=[bash]", "tools.python_starts"),
         ("+tools.python_starts=1", "tools.python_starts"),
         ("+tools={programs: [bash, python3], python_starts: 0}", "tools.programs"),

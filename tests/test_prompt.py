@@ -18,7 +18,15 @@ POLICIES = sorted(path.stem for path in (data_dir("conf") / "tools").glob("*.yam
 
 
 def message(experiment: Experiment, query: str = "Which one?") -> str:
-    return render_prompt(experiment.prompt, experiment.tools, query=query, corpus="/graph", scratch="/scratch")
+    return render_prompt(
+        experiment.prompt,
+        experiment.tools,
+        query=query,
+        corpus="/graph",
+        scratch="/scratch",
+        knowledge_base=experiment.dataset.knowledge_base,
+        answer_kinds=experiment.dataset.answer_kinds,
+    )
 
 
 def sections(text: str) -> list[str]:
@@ -56,7 +64,14 @@ def test_rankings_say_how_many_answers_they_want() -> None:
     wanted = {
         prompt: re.findall(r"\b(?:20|100)\b", sections(message(load([f"prompt={prompt}"])))[0]) for prompt in PROMPTS
     }
-    assert wanted == {"base": ["100"], "earlier": ["20"], "final": ["20"], "rg": ["20"]}
+    assert wanted == {
+        "base": ["100"],
+        "earlier": ["20"],
+        "final": ["20"],
+        "id_probe": ["20"],
+        "name_probe": ["20"],
+        "rg": ["20"],
+    }
 
 
 def test_the_rg_prompt_is_the_earlier_one_with_a_preference_for_rg_and_python_is_mentioned_nowhere() -> None:

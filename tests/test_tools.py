@@ -12,7 +12,7 @@ from dkgi.types import ToolCall, ToolOutput
 
 def call(seat: Seat, name: str, arguments: object, timeout_s: float = 20) -> ToolOutput:
     text = arguments if isinstance(arguments, str) else json.dumps(arguments)
-    return run_call(ToolCall("1", name, text), make_tools(["bash", "read"], seat.commands), timeout_s=timeout_s)
+    return run_call(ToolCall("1", name, text), make_tools(["bash", "read"], seat.commands, {}), timeout_s=timeout_s)
 
 
 def test_bash_starts_in_the_graph_and_shows_both_streams_in_order(seat: Seat) -> None:
@@ -126,7 +126,7 @@ def test_a_file_of_odd_bytes_is_shown_and_crashes_nothing(seat: Seat) -> None:
         ("bash", {"command": "ls", "timeout": True}, "timeout must be of type number"),
         ("bash", {"command": "ls", "cwd": "/"}, "there is no argument cwd"),
         ("bash", {"command": "a\0b"}, "NUL"),
-        ("read", {"path": "x", "offset": -1}, "offset must be greater than 0"),
+        ("read", {"path": "x", "offset": -1}, "offset must be 1 or more"),
         ("read", {"path": "x", "limit": 1.5}, "limit must be of type integer"),
         ("python", {"code": "1"}, "there is no tool named python; the tools are: bash, read"),
     ],

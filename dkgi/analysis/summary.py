@@ -39,6 +39,7 @@ def measures(result: QueryResult, score: Score) -> dict[str, float]:
         "turns": float(result.turns),
         "tool_calls": float(result.tool_calls),
         "tool_errors": float(result.tool_errors),
+        "graph_calls": float(result.graph_calls),
         "attempts": float(len(result.stops)),
     }
     if result.cost_usd is not None:

@@ -11,7 +11,12 @@ from typing import Any
 
 from dkgi.types import Harness
 
-_KINDS = {"native": "dkgi.harness.native:Native"}
+_KINDS = {
+    "bm25": "dkgi.harness.bm25:open_bm25",
+    "dense": "dkgi.harness.dense:open_dense",
+    "hybrid": "dkgi.harness.hybrid:open_hybrid",
+    "native": "dkgi.harness.native:Native",
+}
 
 
 def open_harness(spec: Any) -> Harness:

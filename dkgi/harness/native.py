@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from dkgi.context import Level3, compact
-from dkgi.tools import make_tools, run_call
+from dkgi.tools import GRAPH_TOOLS, make_tools, run_call
 from dkgi.types import (
     Attempt,
     Item,
@@ -30,7 +30,7 @@ from dkgi.types import (
     UserText,
 )
 
-TOOLS = ("bash", "read")
+TOOLS = ("bash", "read", *GRAPH_TOOLS)
 _ERROR_STOPS: dict[str, Stop] = {"refused": "refused", "budget": "budget", "time_limit": "time_limit"}
 
 
@@ -39,6 +39,7 @@ class NativeSpec:
     """From conf/harness/native.yaml: bounds of the context that a model gets to see."""
 
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
+    asks_model: ClassVar[bool] = True
     kind: Literal["native"]
     name: str
     context: Level3
@@ -64,7 +65,8 @@ class _Loop:
     def __init__(self, task: Task, spec: NativeSpec) -> None:
         self.task = task
         self.spec = spec
-        self.tools = make_tools(task.policy.tools, task.commands)
+        self.tools = make_tools(task.policy.tools, task.commands, task.graph_tools)
+        self.max_turns = task.policy.max_turns or task.limits.max_turns
         self.started = time.monotonic()
         self.history: list[Item] = []
         self.usage = Usage()
@@ -77,7 +79,7 @@ class _Loop:
             while True:
                 if self._seconds_left() <= 0:
                     return self._end("time_limit")
-                if self.turns == self.task.limits.max_turns:
+                if self.turns == self.max_turns:
                     return self._end("turn_limit")
                 reply = self._ask()
                 if self._seconds_left() <= 0:

@@ -26,6 +26,7 @@ from dkgi.types import Box, SetupError, ToolPolicy, Workspace
 
 GRAPH, SCRATCH, TMP = "/graph", "/scratch", "/tmp"
 OUTPUTS = "/scratch/full_outputs"
+CLIENT = "/run/client"
 
 ENVIRONMENT = (
     ("PATH", "/usr/local/bin:/usr/bin:/bin"),
@@ -155,9 +156,13 @@ def find_python(candidates: Sequence[str]) -> tuple[Path, tuple[tuple[Path, str]
 
 
 def agent_box(spec: SandboxSpec, workspace: Workspace) -> Box:
-    """What a command of an attempt sees: the graph to read, its own scratch and tmp, its complete outputs to read."""
+    """What a command of an attempt sees: the graph to read, its own scratch and tmp, its complete outputs to read.
+
+    Where programs have calls, also the files for them, in a folder that Python imports from.
+    """
+    files = tuple((path, f"{CLIENT}/{name}") for path, name in workspace.client)
     return Box(
-        read_only=((workspace.outputs_dir, OUTPUTS), (workspace.graph_dir, GRAPH)),
+        read_only=((workspace.outputs_dir, OUTPUTS), (workspace.graph_dir, GRAPH), *files),
         writable=((workspace.scratch_dir, SCRATCH), (workspace.tmp_dir, TMP)),
         cwd=GRAPH,
         wall_s=spec.wall_s,
@@ -166,7 +171,7 @@ def agent_box(spec: SandboxSpec, workspace: Workspace) -> Box:
         cpu_s=bound(spec.cpu_s),
         scratch_mb=bound(spec.scratch_mb),
         scratch_files=bound(spec.scratch_files),
-        env=ENVIRONMENT,
+        env=(*ENVIRONMENT, ("PYTHONPATH", CLIENT)) if files else ENVIRONMENT,
         proc=spec.proc,
     )
 

@@ -15,6 +15,7 @@ from dkgi.types import ModelSource
 _KINDS = {
     "anthropic_messages": "dkgi.models.anthropic_messages:open_source",
     "heuristic": "dkgi.models.heuristic:Heuristic",
+    "none": "dkgi.models.none:NoModels",
     "openai_chat": "dkgi.models.openai_chat:open_source",
     "openai_responses": "dkgi.models.openai_responses:open_source",
     "replay": "dkgi.models.replay:Replay",

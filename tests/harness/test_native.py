@@ -26,14 +26,14 @@ def bash(command: str, **more: Any) -> dict[str, Any]:
 
 
 def run(
-    seat: Seat, tmp_path: Path, replies: list[dict[str, Any]], limits: Limits = LIMITS
+    seat: Seat, tmp_path: Path, replies: list[dict[str, Any]], limits: Limits = LIMITS, policy: ToolPolicy = POLICY
 ) -> tuple[Attempt, list[Step]]:
     path = tmp_path / "replies.json"
     path.write_text(json.dumps({"*": [replies]}))
     model = Scripted(ScriptedSpec("scripted", "scripted", path, None)).model(free_place(seconds=limits.wall_s))
     steps: list[Step] = []
     task = Task(
-        Query(1, "q", "val", False), "the prompt", POLICY, limits, seat.workspace, model, seat.commands, steps.append
+        Query(1, "q", "val", False), "the prompt", policy, limits, seat.workspace, model, seat.commands, steps.append
     )
     return Native(SPEC).run(task), steps
 
@@ -80,6 +80,13 @@ def test_the_turn_limit_ends_the_attempt_after_that_many_replies(seat: Seat, tmp
     assert (attempt.stop, attempt.turns, attempt.usage.output) == ("turn_limit", 3, 3)
 
 
+def test_a_policy_may_allow_fewer_replies_than_the_limits(seat: Seat, tmp_path: Path) -> None:
+    policy = replace(POLICY, max_turns=1)
+    attempt, _ = run(seat, tmp_path, [{"calls": [bash("true")]}, {"text": ANSWER}], policy=policy)
+    assert (attempt.stop, attempt.turns) == ("turn_limit", 1)
+    assert run(seat, tmp_path, [{"text": ANSWER}], policy=policy)[0].stop == "answered"
+
+
 def test_no_turn_limit_means_none(seat: Seat, tmp_path: Path) -> None:
     replies = [{"calls": [bash("true")]}] * 25 + [{"text": ANSWER}]
     attempt, _ = run(seat, tmp_path, replies, replace(LIMITS, max_turns=None))
@@ -118,6 +125,6 @@ def test_the_model_sees_cut_and_cleared_results_while_the_record_keeps_all(seat:
 
 
 def test_a_policy_with_an_unknown_tool_is_refused_before_any_model_call() -> None:
-    with pytest.raises(SetupError, match="search"):
-        Native(SPEC).check(replace(POLICY, tools=("search",)))
+    with pytest.raises(SetupError, match="browse"):
+        Native(SPEC).check(replace(POLICY, tools=("browse",)))
     Native(SPEC).check(POLICY)

@@ -56,7 +56,7 @@ def tools(film_export: Path, tmp_path: Path) -> dict[str, Tool]:
 
 def tools_in(graph: Path, outputs: Path) -> dict[str, Tool]:
     """The tools of an attempt on a graph."""
-    return make_tools(("bash", "read"), PlainShell(graph, outputs, count()))
+    return make_tools(("bash", "read"), PlainShell(graph, outputs, count()), {})
 
 
 def heuristic() -> Model:
@@ -80,7 +80,7 @@ def converse_after(text: str, tools: dict[str, Tool]) -> list[Item]:
         history.append(reply := model.reply(history, [tool.spec for tool in tools.values()]))
         if not reply.calls:
             return history
-        assert len(history) < 40
+        assert sum(isinstance(item, Reply) for item in history) < 40
         for call in reply.calls:
             output = run_call(call, tools, timeout_s=60)
             history.append(ToolResult(call.id, call.name, output.text, output.is_error))

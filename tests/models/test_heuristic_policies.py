@@ -48,7 +48,8 @@ def play(options: list[str], question: str, shell: PlainShell) -> list[Item]:
     view = shell.outputs / "view"
     make_view(shell.folder, view, graph=True, edges=policy.edges, tools_line=policy.tools_line)
     text = render_prompt(experiment.prompt, policy, query=question, corpus="/graph", scratch="/scratch")
-    return converse_after(text, make_tools(policy.tools, PlainShell(view, shell.outputs, count(), shell.environment)))
+    commands = PlainShell(view, shell.outputs, count(), shell.environment)
+    return converse_after(text, make_tools(policy.tools, commands, {}))
 
 
 def first(history: list[Item], number: int) -> set[int]:

@@ -57,6 +57,7 @@ def test_a_query_run_holds_the_fixed_tags_and_metrics(log: Log) -> None:
         "turns": 2.0,
         "tool_calls": 1.0,
         "tool_errors": 0.0,
+        "graph_calls": 0.0,
         "attempts": 2.0,
     }
     assert (run.info.start_time, run.info.end_time, run.info.status) == (100_000, 105_250, "FINISHED")
@@ -270,7 +271,7 @@ def test_after_a_kill_every_query_is_logged_exactly_once(killed: dict[str, Log],
     tracker.finish({}, complete=True)
     runs = log.found()
     assert [(run.data.tags["dkgi.query"], run.info.start_time) for run in runs] == [("1", started * 1000), ("2", 1e5)]
-    assert [(run.info.status, len(run.data.metrics)) for run in runs] == [("FINISHED", 14)] * 2
+    assert [(run.info.status, len(run.data.metrics)) for run in runs] == [("FINISHED", 15)] * 2
     assert {trace.info.trace_id for trace in log.traces()} == {f"tr-{run.info.run_id}" for run in runs}
     assert [len(trace.data.spans) for trace in log.traces()] == [4, 4]
     kept = {path.name for path in (log.runs / "artifacts").iterdir()}

@@ -41,9 +41,11 @@ class Heuristic:
 @dataclass(frozen=True, slots=True)
 class _Player:
     def reply(self, history: Sequence[Item], tools: Sequence[ToolSpec]) -> Reply:
-        from dkgi.models.heuristic.agent import play
+        from dkgi.models.heuristic.agent import converse, play
+        from dkgi.models.heuristic.graph_talk import lead_graph
 
-        text, calls = play(history)
+        names = [tool.name for tool in tools]
+        text, calls = play(history, lambda prompt: lead_graph(prompt, names) or converse(prompt))
         said = len(text) + sum(len(call.name) + len(call.arguments) for call in calls)
         return Reply(text=text, calls=calls, usage=_usage(history, tools, said))
 

@@ -11,7 +11,7 @@ Not covered: what the question means (understanding.py), what programs can be wr
 
 import json
 import re
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,10 +38,10 @@ class Action:
 Talk = Generator[list[Action], list[str], str]
 
 
-def play(history: Sequence[Item]) -> tuple[str, tuple[ToolCall, ...]]:
-    """The text and the calls of the next reply to `history`."""
+def play(history: Sequence[Item], begin: Callable[[str], Talk]) -> tuple[str, tuple[ToolCall, ...]]:
+    """The text and the calls of the next reply to `history`; `begin` makes the conversation for a prompt."""
     prompt = next((item.text for item in history if isinstance(item, UserText)), "")
-    talk = converse(prompt)
+    talk = begin(prompt)
     outputs: list[list[str]] = []
     for item in history:
         if isinstance(item, Reply):
@@ -63,7 +63,7 @@ def play(history: Sequence[Item]) -> tuple[str, tuple[ToolCall, ...]]:
 
 def converse(prompt: str) -> Talk:
     """One attempt, from the prompt to the JSON object that is its answer."""
-    question = _question(prompt)
+    question = question_in(prompt)
     texts = yield [Action("read", {"path": "DATA_FORMAT.txt"}), Action("read", {"path": "schema.json"})]
     schema_text = "\n".join(texts[-1:])
     tools = toolbox("\n".join([prompt.replace(question, ""), *texts[:-1]]))
@@ -82,7 +82,7 @@ def converse(prompt: str) -> Talk:
     found = yield [_command(tools.check(order[: 2 * ANSWERS]))]
     refused = [line.get("id") for line in json_lines(found) if line.get("is_candidate") is False]
     answer = [node for node in order if node not in refused][:ANSWERS]
-    return json.dumps({_answer_key(prompt): answer})
+    return json.dumps({answer_key(prompt): answer})
 
 
 def _by_reading(understood: Understanding, tools: Toolbox) -> Generator[list[Action], list[str], list[int]]:
@@ -111,11 +111,11 @@ def _command(line: str) -> Action:
     return Action("bash", {"command": line})
 
 
-def _question(prompt: str) -> str:
+def question_in(prompt: str) -> str:
     found = re.search(r"^Question:\s*(.+?)(?:\n\n|\Z)", prompt, re.DOTALL | re.MULTILINE)
     return found[1].strip() if found else prompt
 
 
-def _answer_key(prompt: str) -> str:
+def answer_key(prompt: str) -> str:
     found = re.search(r'\{"(\w+)": \[', prompt)
     return found[1] if found else "node_ids"

@@ -1,0 +1,102 @@
+"""Places of attempts under the policies with graph tools, in real jails: what an agent can reach, and what is recorded."""
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from dkgi.config import load
+from dkgi.kg.index import open_index
+from dkgi.kg.text import IndexSpec
+from dkgi.kg.tools import graph_tools
+from dkgi.runner import Seat
+from dkgi.seats import Seats
+from dkgi.types import Tool
+from tests.models.films import write_films
+
+ENGINE = '{"engine": "csr"}'
+
+
+@pytest.fixture(scope="session")
+def export(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """In a folder whose path does not hold the name of a split, as that of a test would."""
+    folder = tmp_path_factory.mktemp("data") / "graphs" / "films-1"
+    folder.parent.mkdir()
+    write_films(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tools(export: Path) -> dict[str, Tool]:
+    return graph_tools(open_index(export, IndexSpec(names=("title", "name"), summary=("plot",)), export.parents[1]))
+
+
+@contextmanager
+def seats(policy: str, export: Path, tools: dict[str, Tool]) -> Iterator[Seats]:
+    with Seats(load([f"tools={policy}"]), export, export.parents[1], tools, ENGINE) as found:
+        yield found
+
+
+def printed(seat: Seat, command: str) -> str:
+    result = seat.commands.run(["/bin/bash", "-c", command], timeout_s=60)
+    return result.output.read_text()
+
+
+def calls(log: Path) -> Sequence[tuple[str, str]]:
+    lines = (json.loads(line) for line in log.with_name("graph_calls.jsonl").read_text().splitlines())
+    return [(line["tool"], line["engine"]) for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("policy", "offered"),
+    [
+        ("graph_tools", ["get_schema", "search", "get_node", "neighbors"]),
+        ("retrieval_only", ["get_schema", "search", "get_node"]),
+        ("graph_tools_code", []),
+        ("closed_book", []),
+    ],
+)
+def test_without_graph_files_there_is_one_readme(
+    policy: str, offered: list[str], export: Path, tools: dict[str, Tool], tmp_path: Path
+) -> None:
+    with seats(policy, export, tools) as places, places.open(tmp_path / "commands.jsonl") as seat:
+        assert list(seat.graph_tools) == offered
+        assert printed(seat, "ls -A /graph") == "README\n"
+        assert "Lund" not in printed(seat, "grep -rs Lund /graph /scratch /tmp /run /etc /home /root")
+
+
+def test_programs_call_the_graph_and_their_calls_are_counted(
+    export: Path, tools: dict[str, Tool], tmp_path: Path
+) -> None:
+    log = tmp_path / "commands.jsonl"
+    program = "import graph_client as graph; [print(graph.search(w, k=1)) for w in ('lighthouse', 'goat', '')]"
+    with seats("graph_tools_code", export, tools) as places, places.open(log) as seat:
+        text = printed(seat, f'python3 -c "{program}"')
+        assert "The Quiet Orchard" in text
+        assert "holds no word" in text
+        assert seat.graph_calls() == 3
+        assert len(log.read_text().splitlines()) == 1
+    assert calls(log) == [("search", ENGINE)] * 3
+
+
+def test_an_attempt_cannot_speak_for_another(export: Path, tools: dict[str, Tool], tmp_path: Path) -> None:
+    first, second = (tmp_path / name / "commands.jsonl" for name in ("first", "second"))
+    for log in (first, second):
+        log.parent.mkdir()
+    call = "python3 -c 'import graph_client as graph; graph.get_node(0)'"
+    with seats("graph_tools_code", export, tools) as places, places.open(first) as one, places.open(second) as other:
+        tokens = {printed(seat, "cat /run/client/token") for seat in (one, other)}
+        assert len(tokens) == 2
+        printed(one, f"{call}; {call}")
+        printed(other, call)
+        assert (one.graph_calls(), other.graph_calls()) == (2, 1)
+        refused = printed(one, "echo x > /run/client/token; rm -f /run/client/socket; ls /run/client")
+        assert refused.endswith("graph_client.py\nsocket\ntoken\n")
+
+
+def test_the_other_policies_have_no_client(export: Path, tools: dict[str, Tool], tmp_path: Path) -> None:
+    with seats("full_dkgi", export, {}) as places, places.open(tmp_path / "commands.jsonl") as seat:
+        assert printed(seat, "ls /run/client; python3 -c 'import graph_client'").count("No ") == 2
+        assert seat.graph_tools == {}
