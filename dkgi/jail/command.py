@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dkgi.jail.broker import Broker, Session
+from dkgi.jail.cgroup import Cgroup
 from dkgi.jail.nsjail import arguments, complaints
 from dkgi.jail.quota import Quota, Taken
 from dkgi.process import Bounds, Lifeline, run
@@ -23,6 +24,7 @@ from dkgi.types import Box, CommandResult
 # The first process of a jail ignores signals sent from inside and has to reap orphans: so a shell is first and the
 # command second. What that shell would say about a killed command goes nowhere; the command's stderr is untouched.
 _FIRST = ("/bin/bash", "-c", '{ "$@" 2>&3 3>&-; } 3>&2 2>/dev/null; exit $?', "_")
+_SIGKILL = 128 + 9
 _LONGEST_WORD = 128 * 1024
 _LONGEST_COMMAND = 1024 * 1024
 
@@ -31,7 +33,7 @@ _LONGEST_COMMAND = 1024 * 1024
 class Jail:
     """The jail of one attempt: every command gets a new one from the same configuration, run as host user `uid`.
 
-    With a `broker` Python is started by it, and its configuration is used.
+    With a `broker` Python is started by it, and its configuration is used. `group` is where the kernel bounds commands.
     """
 
     config: Path
@@ -40,6 +42,7 @@ class Jail:
     uid: int
     lifeline: Lifeline
     broker: Broker | None = None
+    group: Cgroup | None = None
 
     def run(self, argv: Sequence[str], output: Path, *, timeout_s: float, cancel: int | None = None) -> CommandResult:
         """Run `argv`, all that it prints going to the new file `output`. Never raises for what the command does.
@@ -50,6 +53,7 @@ class Jail:
         box = self.box
         quota = Quota([source for source, _ in box.writable], Taken(box.scratch_mb * 2**20, box.scratch_files))
         bounds = Bounds(min(timeout_s, box.wall_s), box.memory_mb, box.output_mb, box.cpu_s, quota.holds)
+        kills = self.group.kills() if self.group else 0
         file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         log = os.memfd_create("log")
         try:
@@ -63,10 +67,15 @@ class Jail:
                     words, file, bounds, self.lifeline, cancel=cancel, owner=self.uid, pass_fds=(log,), guests=session
                 )
             errors = complaints(log) if ended.exit_code == 255 else ""
+            killed_by = ended.killed_by
+            # The kernel counts for all commands together: one that ends by SIGKILL while another is killed for memory is
+            # told the same reason.
+            if self.group and killed_by is None and ended.exit_code == _SIGKILL and self.group.kills() > kills:
+                killed_by = "memory"
             starts = tuple(session.starts) if session else ()
             return CommandResult(
                 exit_code=ended.exit_code,
-                killed_by="sandbox" if errors else ended.killed_by,
+                killed_by="sandbox" if errors else killed_by,
                 output=output,
                 output_bytes=ended.output_bytes,
                 wall_s=ended.wall_s,

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from dkgi.jail.cgroup import Cgroup, open_cgroup
 from dkgi.jail.mounts import library, mounts
 from dkgi.jail.nsjail import Field, Message, Word, text, variable
 from dkgi.jail.programs import Programs, find_interpreter, find_programs
@@ -70,6 +71,7 @@ class SandboxSpec:
     scratch_files      files and folders there
     proc               the jail has a /proc with its own processes; without, `<(...)` and /dev/stdin do not work in it
     user_namespace     False: none is made, whoever runs dkgi; True: for an ordinary user, and not for root
+    cgroup             folder of a delegated cgroup v2: the kernel bounds memory and processes there (cgroup.py); null: none
     """
 
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
@@ -85,6 +87,7 @@ class SandboxSpec:
     scratch_files: int | None = None
     proc: bool = True
     user_namespace: bool = True
+    cgroup: str | None = None
 
     def check(self) -> None:
         """Raise SetupError where this user cannot have a jail of this kind."""
@@ -93,6 +96,11 @@ class SandboxSpec:
                 f"sandbox={self.kind}: only root makes a jail without a user namespace; run dkgi as root, or allow user "
                 "namespaces and use sandbox=nsjail"
             )
+        self.group()
+
+    def group(self) -> Cgroup | None:
+        """Where the kernel bounds commands, if that is asked for. Raises SetupError where it cannot."""
+        return open_cgroup(self.cgroup) if self.cgroup else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +214,7 @@ def config(
         ("seccomp_string", SYSTEM_CALLS),
         *_identity(uid),
         *_limits(spec),
+        *(group.fields(memory_mb=spec.memory_mb, processes=spec.processes) if (group := spec.group()) else ()),
         *(("mount", mount) for mount in mounts(box, host, uid, hidden)),
     ]
     interpreter = host.programs.python if host.programs else None

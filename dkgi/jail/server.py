@@ -103,7 +103,7 @@ class CommandServer:
         except OSError as error:
             raise unwritable(error, file) from None
         broker = self._broker(box, text)
-        jail = Jail(file, box, self._host.nsjail, uid, self._lifeline, broker)
+        jail = Jail(file, box, self._host.nsjail, uid, self._lifeline, broker, spec.group())
         try:
             self_check(jail, self._hidden, self._folder)
             if self.programs:

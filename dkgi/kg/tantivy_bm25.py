@@ -8,7 +8,6 @@ words, since tantivy keeps its length in one byte, and nodes of equal score at t
 Not covered: which nodes have a word; bm25.py tells that.
 """
 
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -54,10 +53,8 @@ class TantivyBm25:
     def best(self, words: Sequence[str], k: int) -> list[tuple[int, float]]:
         """At most k nodes with their scores, best first."""
         query, occur = self._tantivy.Query, self._tantivy.Occur.Should
-        terms = [
-            (occur, query.boost_query(query.term_query(self._schema, "words", word, "freq"), float(times)))
-            for word, times in Counter(words).items()
-        ]
+        # A repeated word is a repeated clause: a boosted one would cost the engine its way of skipping long lists.
+        terms = [(occur, query.term_query(self._schema, "words", word, "freq")) for word in words]
         hits = self._searcher.search(query.boolean_query(terms), k, count=False).hits
         nodes = self._searcher.fast_field_values("node", [address for _, address in hits])
         return sorted(zip(nodes, (score for score, _ in hits), strict=True), key=lambda hit: (-hit[1], hit[0]))

@@ -1,11 +1,11 @@
 """Search and neighbours at a million nodes, or as many as named: `python tests/bench/kg.py [NODES]`.
 
-    1,000,000 nodes   build s   MB   open ms   p50 ms       p95 ms         unique MB
-    csr              315 (43)  260        51   25.1 (3.7)    84.8 (10.1)          30
-    tantivy          500 (47)  310        40   38.0 (7.8)   161.5 (12.8)          22
+    1,000,000 nodes   build s    MB   open ms   p50 ms      p95 ms        unique MB
+    csr               45 (43)   260        6    2.7 (2.7)   8.8 (8.8)            31
+    tantivy           64 (62)   310       12    9.6 (9.6)   19.4 (19.4)          22
 
-Wall time, CPU time in brackets, on 2 cores that 20 other processes shared; tantivy's MB include the arrays, which it needs
-as well. So csr is the default at every size. The first 20 nodes agree to 0.997; the hub takes 8 ms CPU.
+Wall time, CPU time in brackets, on 2 cores with little else to do; tantivy's MB include the arrays, which it needs as well. So csr
+is the default at every size. The first 20 nodes agree to 0.997; the hub takes 8 ms CPU.
 
 A synthetic graph: nodes of about 30 words (Zipf over 200,000), queries
 of 3 to 6 words of a random node, k 20.
