@@ -135,8 +135,8 @@ class Index:
         """Places of the nodes that the query keeps, in the order in which they are shown."""
         wanted = " ".join(query.split()).lower()
         # Decoded in one go: a hub has tens of thousands of neighbours. No name holds a line break.
-        names = b"\n".join(self._names.take(nodes)).decode().lower().split("\n") if len(nodes) else []
-        named = np.array([wanted in name for name in names], dtype=bool)
+        names = b"\n".join(self._names.take(nodes)).decode().lower()
+        named = _lines_with(wanted, names, len(nodes))
         counts = np.zeros(len(nodes), dtype=np.int32)
         for word in set(words_of(query)):
             having = self._bm25.nodes_with(word)
@@ -145,6 +145,20 @@ class Index:
         order = np.lexsort((-counts, ~named))
         kept: Array = order[(named | (counts > 0))[order]]
         return kept
+
+
+def _lines_with(wanted: str, text: str, lines: int) -> Array:
+    """Which lines of a text hold the words. Only hits are looked at one by one: most texts have few among many lines."""
+    having = np.zeros(lines, dtype=bool)
+    line = start = 0
+    while (found := text.find(wanted, start)) >= 0:
+        line += text.count("\n", start, found)
+        having[line] = True
+        end = text.find("\n", found)
+        if end < 0:
+            break
+        line, start = line + 1, end + 1
+    return having
 
 
 def shard_path(export: Path, shard: int) -> Path:

@@ -99,7 +99,7 @@ class Plain:
             having = np.count_nonzero(times)
             scores += np.log(1 + (nodes - having + 0.5) / (having + 0.5)) * times * 2.2 / (times + self.norms)
         reached = np.partition(scores, -K)[-K]
-        near = np.flatnonzero(scores >= reached - 1e-9)
+        near = np.flatnonzero((scores >= reached - 1e-9) & (scores > 0))
         order = near[np.lexsort((near, -np.round(scores[near], 9)))][:K]
         return order.tolist(), scores[order].tolist()
 
