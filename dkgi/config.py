@@ -137,6 +137,8 @@ class Experiment(BaseModel):
         policy = self.tools
         if isinstance(self.sandbox, BareSpec) and (fault := self.sandbox.fault(policy)):
             raise ValueError(fault)
+        if fault := self.prompt.fault(policy):
+            raise ValueError(fault)
         if (policy.programs is None) != (policy.python_starts is None):
             raise ValueError(
                 "tools.python_starts: must be null with tools.programs=null, and a number with a list of programs"

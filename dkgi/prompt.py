@@ -22,7 +22,9 @@ from dkgi.types import SetupError, ToolPolicy
 class PromptSpec:
     """From conf/prompt: the files of a prompt, relative to prompts/, and the key that an answer must use.
 
-    `names`: an answer holds names, which are mapped to nodes when it is scored.
+    names     an answer holds names, which are mapped to nodes when it is scored
+    by_heart  it asks what a model knows without a look at the graph: only for policies without tools
+    files     it speaks of the graph's files itself: only for policies that show them
     """
 
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
@@ -33,6 +35,18 @@ class PromptSpec:
     question: str
     answer_key: str
     names: bool = False
+    by_heart: bool = False
+    files: bool = False
+
+    def fault(self, policy: ToolPolicy) -> str:
+        """Why this prompt cannot be used with a policy, in one line; empty where it can."""
+        if self.by_heart and (policy.tools or policy.client):
+            return f"prompt={self.name} asks without a look at the graph, tools={policy.name} has one; use tools=closed_book"
+        if self.files and not policy.graph:
+            return (
+                f"prompt={self.name} speaks of the graph's files, tools={policy.name} shows none; use tools=full_dkgi"
+            )
+        return ""
 
 
 def render_prompt(

@@ -45,12 +45,24 @@ def run_call(call: ToolCall, tools: Mapping[str, Tool], *, timeout_s: float) -> 
         {key: _EXAMPLES[tool.spec.parameters["properties"][key]["type"]] for key in tool.spec.parameters["required"]}
     )
     try:
-        args = json.loads(call.arguments)
+        args = _plain(json.loads(call.arguments or "{}"), tool.spec.parameters)
     except (ValueError, RecursionError) as error:
         return ToolOutput(message("not_json", name=call.name, reason=error, example=example), is_error=True)
     if reason := _wrong_arguments(args, tool.spec.parameters):
         return ToolOutput(message("bad_arguments", name=call.name, reason=reason, example=example), is_error=True)
     return tool.call(args, timeout_s=timeout_s)
+
+
+def _plain(args: Any, parameters: Mapping[str, Any]) -> Any:
+    """Arguments as models mean them: null for one that can be left out, and 2.0 for an integer."""
+    if not isinstance(args, dict):
+        return args
+    whole = {name for name, schema in parameters["properties"].items() if schema["type"] == "integer"}
+    return {
+        name: int(value) if name in whole and isinstance(value, float) and value.is_integer() else value
+        for name, value in args.items()
+        if value is not None or name in parameters["required"]
+    }
 
 
 def _wrong_arguments(args: Any, parameters: Mapping[str, Any]) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 PATIENCE_S = 120.0
-METHOD_NOT_FOUND, INVALID_PARAMS, PARSE_ERROR, INTERNAL = -32601, -32602, -32700, -32603
+METHOD_NOT_FOUND, INVALID_REQUEST, INVALID_PARAMS, PARSE_ERROR, INTERNAL = -32601, -32600, -32602, -32700, -32603
 
 
 class Fault(Exception):
@@ -30,10 +30,16 @@ def main():
         except ValueError as error:
             say({"id": None, "error": {"code": PARSE_ERROR, "message": str(error)}})
             continue
-        if not isinstance(message, dict) or "id" not in message or "method" not in message:
+        if not isinstance(message, dict) or "method" not in message:
+            say({"id": None, "error": {"code": INVALID_REQUEST, "message": "not a request"}})
+            continue
+        if "id" not in message:
             continue
         try:
-            say({"id": message["id"], "result": result(message["method"], message.get("params") or {}, path, token)})
+            params = message.get("params") or {}
+            if not isinstance(params, dict):
+                raise Fault(INVALID_PARAMS, "params must be an object")
+            say({"id": message["id"], "result": result(message["method"], params, path, token)})
         except Fault as fault:
             say({"id": message["id"], "error": {"code": fault.args[0], "message": fault.args[1]}})
         except OSError as error:

@@ -6,6 +6,7 @@ Lucene's method, k1 1.5, b 0.75, English stop words, no stemmer; ties by the ord
 Not covered: the index of the graph tools, which is another one (kg/bm25.py).
 """
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -37,6 +38,7 @@ class _Words:
     def __init__(self, documents: Sequence[str]) -> None:
         import bm25s
 
+        logging.getLogger("bm25s").setLevel(logging.WARNING)  # it tells each step otherwise
         self._tokenize = bm25s.tokenize
         self._index = bm25s.BM25()
         self._index.index(bm25s.tokenize(list(documents), show_progress=False), show_progress=False)

@@ -48,7 +48,7 @@ class Embedding:
             return getattr(model, self.encode)
         except ImportError as error:
             raise SetupError(
-                f"harness.embedding.load={self.load}: {error}; install it: pip install 'dkgi[dense]'"
+                f"harness.embedding.load={self.load}: {error}; install the package that has it (wordllama: dkgi[dense])"
             ) from None
         except (AttributeError, TypeError, ValueError, OSError) as error:
             raise SetupError(f"harness.embedding: {self.load} and {self.encode} do not work: {error}") from None
@@ -92,7 +92,14 @@ class _Meaning:
 
     def _rows(self, texts: Sequence[str]) -> np.ndarray[Any, np.dtype[np.float32]]:
         """[texts, dimensions], each of length 1; a text without a known word is all 0."""
-        rows = np.array(self._encode(list(texts)), dtype=np.float32)
+        try:
+            rows = np.array(self._encode(list(texts)), dtype=np.float32)
+        except (TypeError, ValueError) as error:
+            raise SetupError(
+                f"harness.embedding.encode: it does not turn texts into rows of numbers: {error}"
+            ) from None
+        if rows.ndim != 2 or len(rows) != len(texts):
+            raise SetupError(f"harness.embedding.encode: it gave an array of shape {rows.shape} for {len(texts)} texts")
         lengths = np.linalg.norm(rows, axis=1, keepdims=True)
         rows /= np.where(lengths > 0, lengths, 1)
         return rows

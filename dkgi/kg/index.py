@@ -208,7 +208,7 @@ def _make(export: Path, spec: IndexSpec, folder: Path, about: Mapping[str, Any])
     console.stderr().print(f"dkgi: making the index of {export.name} (once)", soft_wrap=True)
     beside, old = folder.with_name(f".{folder.name}.making"), folder.with_name(f".{folder.name}.old")
     for left in (beside, old):
-        shutil.rmtree(left, ignore_errors=True)
+        _remove(left)
     beside.mkdir(parents=True)
     try:
         _write(export, spec, beside)
@@ -224,7 +224,15 @@ def _make(export: Path, spec: IndexSpec, folder: Path, about: Mapping[str, Any])
         sync_folder(folder.parent)
     finally:
         for left in (beside, old):
-            shutil.rmtree(left, ignore_errors=True)
+            _remove(left)
+
+
+def _remove(path: Path) -> None:
+    """Take away a folder, or what somebody put in its place."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _write(export: Path, spec: IndexSpec, folder: Path) -> None:
@@ -234,8 +242,10 @@ def _write(export: Path, spec: IndexSpec, folder: Path) -> None:
         writers.append(TantivyWriter(folder / "tantivy"))
     type_ids = {kind.name: kind.id for kind in schema.node_types}
     types, lengths = array("H"), array("q")
+    named = 0
 
     def names() -> Iterator[bytes]:
+        nonlocal named
         for line in _lines(export, schema):
             node = Node(**orjson.loads(line))
             if node.node_id != len(types):
@@ -246,9 +256,15 @@ def _write(export: Path, spec: IndexSpec, folder: Path) -> None:
                 writer.add(words)
             types.append(type_ids[node.node_type])
             lengths.append(len(line))
+            named += bool(name)
             yield name.encode()
 
     save_texts(folder, "names", names())
+    if types and not named:
+        raise SetupError(
+            f"dataset.index.names: no node of {export.name} has text in {', '.join(spec.names)}; name paths of attributes "
+            "in the node records, such as name or synonyms.text"
+        )
     for writer in writers:
         writer.write()
     save(folder, "types", np.frombuffer(types, dtype=np.uint16))

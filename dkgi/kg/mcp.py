@@ -9,6 +9,7 @@ Not covered: access from other machines, which would need a check of who asks.
 
 import argparse
 import json
+import socket
 import subprocess
 import sys
 import tempfile
@@ -21,7 +22,7 @@ from dkgi import __version__
 from dkgi.console import fail, stderr
 from dkgi.kg.server import GraphServer
 from dkgi.paths import cache_dir, data_dir
-from dkgi.tools import run_call
+from dkgi.tools import GRAPH_TOOLS, run_call
 from dkgi.types import SetupError, Tool, ToolCall, ToolOutput
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def main(arguments: list[str]) -> int:
 
 
 def open_tools(overrides: list[str]) -> Mapping[str, Tool]:
-    """The four tools over the data set of a configuration; graph and index are made where they are missing."""
+    """The graph tools of a configuration, all four where no policy is named; graph and index are made where missing."""
     from hydra.errors import HydraException
 
     from dkgi.config import load
@@ -56,11 +57,18 @@ def open_tools(overrides: list[str]) -> Mapping[str, Tool]:
     from dkgi.kg.tools import graph_tools
 
     try:
-        spec = load(overrides).dataset
+        experiment = load(overrides)
     except HydraException as error:
         raise SetupError(" ".join(str(error).split())) from None
+    spec, policy = experiment.dataset, experiment.tools
+    names: tuple[str, ...] = GRAPH_TOOLS
+    if any(override.startswith("tools=") for override in overrides):
+        names = policy.client or tuple(name for name in policy.tools if name in GRAPH_TOOLS)
+    if not names:
+        raise SetupError(f"tools={policy.name}: it has no graph tools to serve; use tools=graph_tools")
     dataset = prepare(spec, cache_dir())
-    return graph_tools(open_index(dataset.export, spec.index, cache_dir()))
+    tools = graph_tools(open_index(dataset.export, spec.index, cache_dir()))
+    return {name: tools[name] for name in names}
 
 
 def serve_stdio(tools: Mapping[str, Tool]) -> int:
@@ -85,9 +93,9 @@ def serve_http(tools: Mapping[str, Tool], port: int) -> int:
         raise SetupError(f"{error}; install it: pip install 'dkgi[mcp]'") from None
     config = uvicorn.Config(app, host=HOST, port=port, log_level="warning")
     try:
-        listener = config.bind_socket()
-    except SystemExit:
-        raise SetupError(f"--port {port}: it is taken on {HOST}; name another one, or 0 for any that is free") from None
+        listener = socket.create_server((HOST, port))
+    except (OSError, OverflowError) as error:
+        raise SetupError(f"--port {port}: {error} on {HOST}; name another one, or 0 for any that is free") from None
     stderr().print(f"dkgi: http://{HOST}:{listener.getsockname()[1]}/mcp (Ctrl-C ends it)", soft_wrap=True)
     uvicorn.Server(config).run(sockets=[listener])
     return 0
