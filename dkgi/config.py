@@ -11,7 +11,7 @@ Not covered: whether a sandbox, a data set or a harness works here; they check t
 import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -25,9 +25,12 @@ from dkgi.console import fail
 from dkgi.dataset import DatasetSpec
 from dkgi.files import check_writable
 from dkgi.harness.bm25 import Bm25Spec
+from dkgi.harness.cannot import faults
+from dkgi.harness.codex import CodexSpec
 from dkgi.harness.dense import DenseSpec
 from dkgi.harness.hybrid import HybridSpec
 from dkgi.harness.native import NativeSpec
+from dkgi.harness.pi import PiSpec
 from dkgi.jail.bare import BareSpec
 from dkgi.jail.profile import SandboxSpec
 from dkgi.keys import looks_like_key
@@ -57,6 +60,8 @@ LEAST = {
     "harness.context.max_chars": 1,
     "harness.context.keep_turns": 1,
     "harness.depth": 1,
+    "harness.memory_mb": 256,
+    "harness.scratch_mb": 16,
     "sandbox.wall_s": 1,
     "sandbox.memory_mb": 16,
     "sandbox.output_mb": 1,
@@ -98,7 +103,7 @@ class Experiment(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     dataset: DatasetSpec
-    harness: Annotated[NativeSpec | Bm25Spec | DenseSpec | HybridSpec, Field(discriminator="kind")]
+    harness: Annotated[NativeSpec | PiSpec | CodexSpec | Bm25Spec | DenseSpec | HybridSpec, Field(discriminator="kind")]
     model: Annotated[
         HeuristicSpec | NoModelSpec | ScriptedSpec | ReplaySpec | ProviderSpec, Field(discriminator="kind")
     ]
@@ -150,12 +155,24 @@ class Experiment(BaseModel):
         return self
 
     @model_validator(mode="after")
+    def _what_the_harness_holds(self) -> "Experiment":
+        if broken := faults(self.harness.name, getattr(self.harness, "cannot", ()), self.model_dump()):
+            raise ValueError("; ".join(broken))
+        return self
+
+    @model_validator(mode="after")
     def _model_for_the_harness(self) -> "Experiment":
         if self.harness.asks_model and isinstance(self.model, NoModelSpec):
             raise ValueError(f"model={self.model.name}: harness={self.harness.name} asks a model; name one")
         if not self.harness.asks_model and not isinstance(self.model, NoModelSpec):
             raise ValueError(f"model={self.model.name}: harness={self.harness.name} asks no model; leave it out")
         return self
+
+    @property
+    def told(self) -> ToolPolicy:
+        """The tool policy as prompts tell it: a harness that has other tools for it has another section."""
+        sections: Mapping[str, str] = getattr(self.harness, "sections", {})
+        return replace(self.tools, section=sections.get(self.tools.section, self.tools.section))
 
     @property
     def axes(self) -> dict[str, str]:
@@ -174,7 +191,11 @@ class Experiment(BaseModel):
         """The part of the configuration that can change an answer; two runs that agree in it are one cell."""
         whole = self.model_dump(
             include={"harness", "model", "tools", "prompt", "limits"},
-            exclude={"limits": USD_CAPS, "model": {"key_variable", "stream", "source"}},
+            exclude={
+                "limits": USD_CAPS,
+                "model": {"key_variable", "stream", "source"},
+                "harness": {"memory_mb", "scratch_mb", "cannot"},
+            },
         )
         sandbox = {"kind": self.sandbox.kind}
         dataset = self.model_dump(exclude={"dataset": {"index"}})["dataset"] | {"split": self.dataset.base_split}

@@ -96,10 +96,12 @@ class Exchange:
 
 
 class Transport(httpx2.BaseTransport):
-    """What an SDK sends through. `usage` is what the last call cost with all its tries."""
+    """What an SDK sends through. `usage` is what the last call cost with all its tries; `under_way` what is held for a
+    request that is not answered yet, which any thread may ask."""
 
     def __init__(self, exchange: Exchange, place: Place) -> None:
         self.usage = Usage()
+        self.under_way: Usage | None = None
         self._exchange = exchange
         self._place = place
         self._recording: Recording | None = None
@@ -135,6 +137,7 @@ class Transport(httpx2.BaseTransport):
         self._recording = self._recording or Recording(place.folder, place.attempt, history=self._exchange.wire.history)
         hold = place.account.hold(bound, deadline=place.deadline)
         outcome, usage = None, None
+        self.under_way = hold.bound
         try:
             self._recording.sent(self._requests, number, call.path, call.body, hold.bound)
             outcome = self._outcome(call)
@@ -142,6 +145,7 @@ class Transport(httpx2.BaseTransport):
         finally:
             counted = hold.settle(usage)
             self.usage += counted
+            self.under_way = None
         fault, reply = outcome.fault or Fault("", ""), outcome.reply
         self._recording.got(
             self._requests,

@@ -15,7 +15,7 @@ import platform
 import subprocess
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import AbstractContextManager, ExitStack, closing
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -49,7 +49,7 @@ from dkgi.seats import Seats, telling_names
 from dkgi.store import Cell, Lock, open_cell
 from dkgi.tools import GRAPH_TOOLS
 from dkgi.tracking import Tracker
-from dkgi.types import Query, QueryResult, RunStop, SafetyStop, SetupError, Workspace
+from dkgi.types import Gateway, Query, QueryResult, RunStop, SafetyStop, SetupError, Workspace
 
 GIVE_UP = 5
 """So many queries at the start of a run, if all fail around the agent, end it: the others would fail the same way."""
@@ -73,14 +73,14 @@ def run(experiment: Experiment) -> int:
 def _run(experiment: Experiment) -> int:
     harness = open_harness(experiment.harness)
     harness.check(experiment.tools)
-    check_prompt(experiment.prompt, experiment.tools, telling_names(experiment))
+    check_prompt(experiment.prompt, experiment.told, telling_names(experiment))
     dataset = prepare(experiment.dataset, cache_dir())
     queries = _select(experiment, dataset)
     digests = {
         "export": dataset.export_digest,
         "queries": dataset.queries_digest,
         "labels": dataset.labels_digest,
-        "prompts": prompt_digest(experiment.prompt, experiment.tools),
+        "prompts": prompt_digest(experiment.prompt, experiment.told),
     }
     prompt = partial(_prompt, experiment)
     nodes_of = read_names(dataset.export, experiment.dataset.index.names) if experiment.prompt.names else node_of
@@ -88,11 +88,13 @@ def _run(experiment: Experiment) -> int:
     engine = json.dumps({key: index.manifest[key] for key in ("engine", *PARAMETERS)}) if index else ""
     if index:
         digests["index"] = hashlib.sha256(json.dumps(index.manifest, sort_keys=True).encode()).hexdigest()
-    with Seats(experiment, dataset.export, cache_dir(), graph_tools(index) if index else {}, engine) as seats:
+    offered = graph_tools(index) if index else {}
+    with Seats(experiment, dataset.export, cache_dir(), offered, engine) as seats, ExitStack() as stack:
         if experiment.dry_run:
             example = prompt(queries[0], seats.example)
             return _report_dry_run(experiment, queries, example, cell_id(experiment, digests))
         models = open_models(experiment.model)
+        gateway = stack.enter_context(_gateway(seats.folder)) if experiment.harness.external else None
         facts = {"agent_programs": seats.programs, "index": dict(index.manifest) if index else None}
         cell = open_cell(runs_dir(), cell_id(experiment, digests), _manifest(experiment, digests, facts))
         _warn_of_other_code(cell)
@@ -113,9 +115,18 @@ def _run(experiment: Experiment) -> int:
             cancel=seats.cancel,
             engine=engine,
             sandboxed=not isinstance(experiment.sandbox, BareSpec),
+            gateway=gateway,
         )
         with Lock(cell):
             return _answer(experiment, cell_run, queries, nodes_of)
+
+
+def _gateway(folder: Path) -> AbstractContextManager[Gateway]:
+    """The door of external programs to the model, for as long as the run lasts."""
+    # Here, since only such harnesses need a server.
+    from dkgi.gateway import ModelGateway
+
+    return ModelGateway(folder)
 
 
 def _index(experiment: Experiment, dataset: Dataset) -> Index | None:
@@ -204,7 +215,7 @@ def _unfinished(experiment: Experiment, cell: Cell, queries: list[Query]) -> lis
 def _prompt(experiment: Experiment, query: Query, workspace: Workspace) -> str:
     return render_prompt(
         experiment.prompt,
-        experiment.tools,
+        experiment.told,
         query=query.text,
         corpus=workspace.graph_at,
         scratch=workspace.scratch_at,

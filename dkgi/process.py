@@ -240,7 +240,7 @@ class _Watch:
     def _sample(self, now: float) -> None:
         roots = (self.root, *(self.guests.roots() if self.guests else ()))
         pids = [pid for root in roots for pid in tree(root)]
-        used = sum(map(_memory, pids))
+        used = sum(map(memory, pids))
         self.peak = max(self.peak, used)
         if used > self.bounds.memory_mb * 2**20:
             self._stop("memory", now)
@@ -288,7 +288,7 @@ def tree(root: int) -> Iterator[int]:
                 pending.extend(int(child) for child in (thread / "children").read_bytes().split())
 
 
-def _memory(pid: int) -> int:
+def memory(pid: int) -> int:
     """Bytes of a process that the kernel cannot drop."""
     try:
         status = Path(f"/proc/{pid}/status").read_bytes()

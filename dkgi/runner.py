@@ -25,6 +25,7 @@ from dkgi.types import (
     AnswerError,
     Attempt,
     CommandRunner,
+    Gateway,
     Harness,
     Limits,
     ModelSource,
@@ -38,6 +39,7 @@ from dkgi.types import (
     Task,
     Tool,
     ToolPolicy,
+    ToolSocket,
     Usage,
     Workspace,
 )
@@ -51,13 +53,15 @@ _AGENT_STOPS = {"bad_answer", "time_limit", "turn_limit", "refused"}
 class Seat:
     """Where one attempt works: its folders, the commands of its jail, and the graph tools that its model is offered.
 
-    `graph_calls` says how many calls of graph tools there were so far, those of programs included.
+    `graph_calls` says how many calls of graph tools there were so far, those of programs included. `calls` is where an
+    external program calls tools; None where the harness has none.
     """
 
     workspace: Workspace
     commands: CommandRunner
     graph_tools: Mapping[str, Tool] = field(default_factory=dict)
     graph_calls: Callable[[], int] = lambda: 0
+    calls: ToolSocket | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +71,7 @@ class CellRun:
     `seat` opens a checked place for one attempt and takes it away again; it gets the file that records the commands
     and raises SandboxError where the place is not safe. `prompt` renders the message for a query. `cancel` ends the
     commands of all seats. `ledger` holds the money of the run; `engine` is what graph tools search with, if there are any.
-    `sandboxed` is told of every result.
+    `sandboxed` is told of every result. `gateway` is open where the harness has an external program.
     """
 
     cell: Cell
@@ -84,6 +88,7 @@ class CellRun:
     cancel: Callable[[], None]
     engine: str = ""
     sandboxed: bool = True
+    gateway: Gateway | None = None
 
 
 def answer_queries(run: CellRun, todo: Sequence[tuple[Query, int]], *, threads: int) -> Generator[QueryResult]:
@@ -202,6 +207,9 @@ class _Work:
                     seat.commands,
                     record,
                     seat.graph_tools,
+                    run.gateway,
+                    seat.calls,
+                    self.stop.is_set,
                 )
                 return replace(self._judged(run.harness.run(task)), graph_calls=seat.graph_calls())
         except SandboxError as error:
@@ -248,6 +256,7 @@ class _Work:
             graph_calls=last.graph_calls,
             engine=run.engine,
             sandboxed=run.sandboxed,
+            flags=last.flags,
         )
 
 

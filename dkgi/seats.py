@@ -28,7 +28,8 @@ from dkgi.jail.server import CommandServer
 from dkgi.kg.server import GraphServer
 from dkgi.prompt import experiment_names
 from dkgi.runner import Seat
-from dkgi.tools import GRAPH_TOOLS
+from dkgi.tools import GRAPH_TOOLS, make_tools
+from dkgi.toolserver import ToolServer
 from dkgi.types import SetupError, Tool, Workspace
 
 _CLIENT_CHECK = "import graph_client as graph; graph.get_schema(); print('reached')"
@@ -37,7 +38,7 @@ _CHECK_S = 60.0
 
 class Seats:
     """The places of one run. `programs` are the versions of what agents get, as the jail itself told them; `example` is a
-    place as attempts get them, removed by now.
+    place as attempts get them, removed by now; `folder` the run's own, private one.
 
     `graph_tools` are there where the policy has any, and `engine` says what they search with. Raises SetupError where a
     jail cannot hold on this machine.
@@ -46,21 +47,26 @@ class Seats:
     def __init__(
         self, experiment: Experiment, export: Path, cache: Path, graph_tools: Mapping[str, Tool], engine: str
     ) -> None:
-        policy = experiment.tools
+        policy = self._policy = experiment.tools
         self._offered = tuple(name for name in policy.tools if name in GRAPH_TOOLS)
         self._client = policy.client
+        self._call_s = experiment.limits.wall_s
         hidden = Hidden.default(words=tuple(sorted(telling_names(experiment))))
         self._kept = cache / "kept" if experiment.keep_scratch else None
         self._bare = isinstance(experiment.sandbox, BareSpec)
         with ExitStack() as stack:
             self._folder = stack.enter_context(RunFolder(cache / "w"))
-            self._graph = self._folder.path / "graph"
+            self.folder = self._folder.path
+            self._graph = self.folder / "graph"
             make_view(export, self._graph, graph=policy.graph, edges=policy.edges, tools_line=policy.tools_line)
             scan(self._graph, hidden)
             self._server = stack.enter_context(
                 CommandServer(self._folder.path, experiment.sandbox, find_host(policy), hidden)
             )
             self._calls = stack.enter_context(GraphServer(self._folder.path, graph_tools, engine))
+            self._tools: ToolServer | None = None
+            if experiment.harness.external:
+                self._tools = stack.enter_context(ToolServer(self.folder))
             workspace = self._new_attempt()
             self.programs = probe(self._server, workspace)
             if self._client:
@@ -85,7 +91,9 @@ class Seats:
     def cancel(self) -> None:
         """End the commands of all seats; none of these seats can run another."""
         self._server.cancel()
-        self._calls.cancel()
+        self._calls.close()
+        if self._tools:
+            self._tools.close()
 
     @contextmanager
     def open(self, log: Path) -> Iterator[Seat]:
@@ -102,10 +110,15 @@ class Seats:
 
     @contextmanager
     def _at(self, workspace: Workspace, log: Path, calls_log: Path) -> Iterator[Seat]:
-        with self._calls.attempt(self._offered, self._client, calls_log) as graph:
+        with ExitStack() as stack:
+            graph = stack.enter_context(self._calls.attempt(self._offered, self._client, calls_log))
             workspace = replace(workspace, client=graph.files)
-            with self._server.attempt(workspace, log) as commands:
-                yield Seat(workspace, commands, graph.tools, graph.calls)
+            commands = stack.enter_context(self._server.attempt(workspace, log))
+            calls = None
+            if self._tools:
+                tools = make_tools(self._policy.tools, commands, graph.tools)
+                calls = stack.enter_context(self._tools.attempt(tools, call_s=self._call_s))
+            yield Seat(workspace, commands, graph.tools, graph.calls, calls)
 
     def _new_attempt(self) -> Workspace:
         workspace = self._folder.new_attempt(self._graph)

@@ -17,7 +17,7 @@ from typing import Any
 
 from dkgi.paths import data_dir
 from dkgi.truncate import head_tail
-from dkgi.types import CommandResult, CommandRunner, SandboxError, Tool, ToolCall, ToolOutput, ToolSpec
+from dkgi.types import CommandResult, CommandRunner, SandboxError, TextTool, Tool, ToolCall, ToolOutput, ToolSpec
 
 READ_LINES = 2_000
 READ_BYTES = 50 * 1024
@@ -41,6 +41,8 @@ def run_call(call: ToolCall, tools: Mapping[str, Tool], *, timeout_s: float) -> 
     tool = tools.get(call.name)
     if tool is None:
         return ToolOutput(message("unknown_tool", name=call.name, tools=", ".join(tools)), is_error=True)
+    if isinstance(tool, TextTool):
+        return tool.call_text(call.arguments, timeout_s=timeout_s)
     example = json.dumps(
         {key: _EXAMPLES[tool.spec.parameters["properties"][key]["type"]] for key in tool.spec.parameters["required"]}
     )
@@ -102,7 +104,7 @@ class Bash:
 
     @property
     def spec(self) -> ToolSpec:
-        return _spec("bash")
+        return tool_spec("bash")
 
     def call(self, args: Mapping[str, Any], *, timeout_s: float) -> ToolOutput:
         if "\0" in args["command"]:
@@ -131,7 +133,7 @@ class Read:
 
     @property
     def spec(self) -> ToolSpec:
-        return _spec("read")
+        return tool_spec("read")
 
     def call(self, args: Mapping[str, Any], *, timeout_s: float) -> ToolOutput:
         path, offset = args["path"], args.get("offset", 1)
@@ -184,7 +186,7 @@ def _messages() -> dict[str, str]:
 
 
 @cache
-def _spec(name: str) -> ToolSpec:
+def tool_spec(name: str) -> ToolSpec:
     return ToolSpec(**json.loads((data_dir("prompts") / "tools" / f"{name}.json").read_text()))
 
 

@@ -10,9 +10,10 @@ Not covered: configuration (config.py), which validates the ones marked "from YA
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 Stop = Literal[
     "answered",
@@ -396,6 +397,71 @@ class ModelSource(Protocol):
         """The model for one attempt at a query."""
 
 
+WireName = Literal["openai_responses", "openai_chat", "anthropic_messages"]
+
+
+@dataclass(frozen=True, slots=True)
+class Face:
+    """A model as an external program is to see it: what speaks `wire`, under the id `model`.
+
+    `effort` is how much it reasons, in the provider's words, and None where it is not asked to. `context_window` and
+    `max_output_tokens` are tokens. `lite`: the address is OpenAI's own, which takes the short form of Codex's requests.
+    """
+
+    wire: WireName
+    model: str
+    effort: str | None
+    context_window: int
+    max_output_tokens: int
+    lite: bool = False
+
+
+class Session(Protocol):
+    """The door of one attempt's external program to its model."""
+
+    @property
+    def face(self) -> Face: ...
+
+    @property
+    def socket(self) -> Path:
+        """Host path of the Unix socket that speaks HTTP; an address's host name does not matter, its path does."""
+
+    @property
+    def token(self) -> str:
+        """What the program sends as its API key. It opens this session alone, and nothing elsewhere."""
+
+    @property
+    def turns(self) -> int:
+        """Requests answered so far."""
+
+    @property
+    def usage(self) -> Usage:
+        """What all requests have used so far, failed ones too. This is what is counted, whatever the program says."""
+
+    @property
+    def last(self) -> Reply | None:
+        """The newest reply."""
+
+    @property
+    def fault(self) -> Exception | None:
+        """What a request ended in: ModelError, RunStop or SetupError; any other is an error of ours. All further
+        requests are refused."""
+
+    @property
+    def over_turns(self) -> bool:
+        """A request past the most turns was refused."""
+
+
+class Gateway(Protocol):
+    def session(
+        self, model: Model, on_step: Callable[[Step], None], *, max_turns: int | None, merge: bool
+    ) -> AbstractContextManager[Session]:
+        """A door to `model` until it is left. Each step is told before the next request is sent.
+
+        With `merge`, neighbouring pieces of a streamed text come as one.
+        """
+
+
 class Tool(Protocol):
     @property
     def spec(self) -> ToolSpec: ...
@@ -407,11 +473,31 @@ class Tool(Protocol):
         """
 
 
+@runtime_checkable
+class TextTool(Protocol):
+    """A tool that is given what the model wrote: whoever does its work checks the arguments, and counts wrong ones."""
+
+    def call_text(self, arguments: str, *, timeout_s: float) -> ToolOutput: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSocket:
+    """Where a program in a jail calls the tools of its attempt.
+
+    `path` is the host path of a Unix socket that takes lines of JSON (toolserver.py), `token` what each of them says.
+    """
+
+    path: Path
+    token: str
+
+
 @dataclass(frozen=True, slots=True)
 class Task:
     """All that a harness needs for one attempt. `on_step` is called with each step as it happens, before the next request.
 
     `graph_tools` are those that the policy offers to the model, by name; calls of them are counted and recorded.
+    `gateway` and `calls`, where all tools of the policy answer, are there for harnesses with an external program; they
+    end it once the attempt is `cancelled`, which nobody waits for any more.
     """
 
     query: Query
@@ -423,6 +509,9 @@ class Task:
     commands: CommandRunner
     on_step: Callable[[Step], None]
     graph_tools: Mapping[str, Tool] = field(default_factory=dict)
+    gateway: Gateway | None = None
+    calls: ToolSocket | None = None
+    cancelled: Callable[[], bool] = lambda: False
 
 
 @dataclass(frozen=True, slots=True)
@@ -430,6 +519,7 @@ class Attempt:
     """One try at a query. `final_answer` is the last message of the model, unparsed.
 
     `tool_calls` are the agent's own actions; `graph_calls` all calls of graph tools, those inside its programs included.
+    `flags` are findings that leave the answer as it is: `usage_mismatch` where an external program counted otherwise.
     """
 
     stop: Stop
@@ -441,6 +531,7 @@ class Attempt:
     tool_errors: int
     error: str = ""
     graph_calls: int = 0
+    flags: tuple[str, ...] = ()
 
 
 class Harness(Protocol):
@@ -482,7 +573,7 @@ class QueryResult:
 
     `stops` has one entry an attempt; `interrupted` counts those that a dying process or a cap cut off, which have none.
     `sandboxed` is False where nothing kept the agent from the labels. `cost_usd` is None where the model has no price.
-    `turns`, `tool_calls`, `tool_errors`, `graph_calls` are of the last attempt. `engine` is what answered the searches of
+    `turns`, `tool_calls`, `tool_errors`, `graph_calls`, `flags` are of the last attempt. `engine` is what answered the searches of
     graph tools, with its parameters, as JSON.
     """
 
@@ -510,3 +601,4 @@ class QueryResult:
     sandboxed: bool = True
     graph_calls: int = 0
     engine: str = ""
+    flags: tuple[str, ...] = ()

@@ -14,6 +14,7 @@ import json
 import os
 import socket
 import threading
+import time
 from pathlib import Path
 
 _HERE = Path(__file__).resolve().parent
@@ -53,6 +54,19 @@ def _call(tool, arguments):
     return answer["text"]
 
 
+def _connect(connection):
+    """Wait while more programs connect than are let in."""
+    end = time.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            connection.connect(str(_HERE / "socket"))
+            return
+        except BlockingIOError:
+            if time.monotonic() > end:
+                raise ConnectionError("the graph cannot be reached: too many programs call it") from None
+            time.sleep(0.05)
+
+
 def _exchange(line):
     """One line there, one line back, on a connection of this process."""
     global _connection, _owner
@@ -60,7 +74,7 @@ def _exchange(line):
         _connection, _owner = socket.socket(socket.AF_UNIX), os.getpid()
         _connection.settimeout(_PATIENCE_S)
         try:
-            _connection.connect(str(_HERE / "socket"))
+            _connect(_connection)
         except BaseException:
             _connection = None
             raise

@@ -12,6 +12,7 @@ from dkgi.jail.preflight import Hidden
 from dkgi.jail.profile import SandboxSpec, find_host
 from dkgi.jail.scratch import RunFolder
 from dkgi.jail.server import CommandServer
+from dkgi.paths import cache_dir
 from dkgi.runner import Seat
 from dkgi.tracking import database
 
@@ -29,8 +30,9 @@ def ctrl_c_works() -> None:
 
 @pytest.fixture(scope="session")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache folder with the whole data set hpo, built once for all tests."""
+    """A cache folder with the whole data set hpo, built once for all tests, and with the programs of the user's own."""
     folder = tmp_path_factory.mktemp("data")
+    (folder / "tools").symlink_to(cache_dir() / "tools")
     prepare(DatasetSpec(kind="hpo", name="hpo", version="4.0.0", split="test", seed=7), folder)
     return folder
 

@@ -26,6 +26,9 @@ AGENTS_SIDE = (
     "dkgi.context",
     "dkgi.process",
     "dkgi.kg",
+    "dkgi.gateway",
+    "dkgi.session",
+    "dkgi.toolserver",
 )
 LABELS_SIDE = ("dkgi.gold", "dkgi.metrics", "dkgi.collect", "dkgi.tracking", "dkgi.analysis", "dkgi.questions")
 
@@ -89,6 +92,12 @@ def test_importing_a_module_does_nothing_heavy(module: str) -> None:
         node.module for node in top if isinstance(node, ast.ImportFrom) and node.module
     }
     assert not {name.split(".")[0] for name in names} & {"mlflow", "pandas", "scipy", "openai", "anthropic", "bm25s"}
+
+
+def test_the_gateways_server_is_not_loaded_before_an_external_program_needs_it() -> None:
+    program = "import sys, dkgi.experiment, dkgi.harness.pi, dkgi.harness.codex; print({'uvicorn', 'starlette'} & {*sys.modules})"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "set()"
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "sandbox").glob("*.py")), ids=lambda path: path.name)

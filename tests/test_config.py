@@ -138,6 +138,23 @@ def test_a_value_that_looks_like_a_key_is_refused_and_not_shown() -> None:
     assert secret not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (
+            ["experiment=id_probe", "tools=full_dkgi"],
+            "prompt=id_probe asks without a look at the graph, tools=full_dkgi",
+        ),
+        (["prompt=name_probe", "tools=graph_tools_code"], "prompt=name_probe asks without a look at the graph"),
+        (["prompt=rg", "tools=graph_tools"], "prompt=rg speaks of the graph's files, tools=graph_tools shows none"),
+    ],
+)
+def test_a_prompt_that_does_not_fit_the_policy_is_refused(overrides: list[str], said: str) -> None:
+    with pytest.raises(SetupError) as caught:
+        load(overrides)
+    assert said in str(caught.value)
+
+
 def test_what_cannot_change_an_answer_is_not_part_of_a_cell() -> None:
     same = [
         "limit=3",
@@ -157,6 +174,24 @@ def test_what_cannot_change_an_answer_is_not_part_of_a_cell() -> None:
 @pytest.mark.parametrize("override", ["model.key_variable=OTHER", "model.stream=false", "model.source=elsewhere"])
 def test_how_a_provider_is_reached_is_not_part_of_a_cell(override: str) -> None:
     assert cell_id(load(["model=luna", override]), {}) == cell_id(load(["model=luna"]), {})
+
+
+@pytest.mark.parametrize(
+    ("harness", "override", "same"),
+    [
+        ("pi", "harness.memory_mb=2000", True),
+        ("codex", "harness.memory_mb=2000", True),
+        ("codex", "harness.scratch_mb=2000", True),
+        ("codex", "harness.cannot=[]", True),
+        ("codex", "harness.version=0.171.0", False),
+        ("codex", "harness.like=gpt-6-astra", False),
+    ],
+)
+def test_what_a_program_may_use_is_not_part_of_a_cell_and_which_one_it_is_is(
+    harness: str, override: str, same: bool
+) -> None:
+    own = cell_id(load([f"harness={harness}", override]), {})
+    assert (own == cell_id(load([f"harness={harness}"]), {})) is same
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,12 @@ import pytest
 
 from dkgi.config import load
 from dkgi.kg.index import open_index
+from dkgi.kg.remote import ask
 from dkgi.kg.text import IndexSpec
 from dkgi.kg.tools import graph_tools
 from dkgi.runner import Seat
 from dkgi.seats import Seats
-from dkgi.types import Tool
+from dkgi.types import SandboxError, Tool, ToolSocket
 from tests.models.films import write_films
 
 ENGINE = '{"engine": "csr"}'
@@ -100,3 +101,30 @@ def test_the_other_policies_have_no_client(export: Path, tools: dict[str, Tool],
     with seats("full_dkgi", export, {}) as places, places.open(tmp_path / "commands.jsonl") as seat:
         assert printed(seat, "ls /run/client; python3 -c 'import graph_client'").count("No ") == 2
         assert seat.graph_tools == {}
+
+
+def asked(calls: ToolSocket, tool: str, **arguments: object) -> object:
+    return ask(calls.path, {"token": calls.token, "tool": tool, "arguments": arguments}, timeout_s=60).get("text")
+
+
+def test_a_program_outside_of_the_attempts_jail_calls_the_policys_tools_until_the_seat_is_left(
+    export: Path, tools: dict[str, Tool], tmp_path: Path
+) -> None:
+    with Seats(load(["tools=full_dkgi", "harness=pi"]), export, export.parents[1], tools, ENGINE) as found:
+        with found.open(tmp_path / "commands.jsonl") as seat:
+            assert seat.calls is not None
+            assert asked(seat.calls, "bash", command="pwd") == "/graph\n"
+            refused = asked(seat.calls, "search", query="storm")
+            assert isinstance(refused, str)
+            assert "bash, read" in refused
+            left = seat.calls
+        with pytest.raises(SandboxError, match="cannot be reached"):
+            asked(left, "bash", command="pwd")
+
+
+def test_an_attempt_without_an_external_program_has_no_socket_for_its_tools(
+    export: Path, tools: dict[str, Tool], tmp_path: Path
+) -> None:
+    with seats("full_dkgi", export, tools) as found, found.open(tmp_path / "commands.jsonl") as seat:
+        assert seat.calls is None
+        assert not (found.folder / "tools").exists()

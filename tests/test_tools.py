@@ -137,6 +137,13 @@ def test_a_wrong_call_comes_back_as_an_error_that_teaches(seat: Seat, name: str,
     assert said in output.text
 
 
+def test_arguments_are_taken_as_models_mean_them(seat: Seat) -> None:
+    shown = call(seat, "read", {"path": "candidate_ids.txt", "limit": 2.0, "offset": None})
+    assert shown.text == "0\n1\n[lines 1 to 2 of 3; continue with offset=3]"
+    assert "command is missing" in call(seat, "bash", "").text
+    assert "command must be of type string" in call(seat, "bash", {"command": None}).text
+
+
 def test_commands_are_recorded_outside_the_jail(seat: Seat, tmp_path: Path) -> None:
     call(seat, "bash", {"command": "exit 5"})
     (line,) = (tmp_path / "commands.jsonl").read_text().splitlines()

@@ -13,9 +13,11 @@ from dkgi.types import Harness
 
 _KINDS = {
     "bm25": "dkgi.harness.bm25:open_bm25",
+    "codex": "dkgi.harness.codex:Codex",
     "dense": "dkgi.harness.dense:open_dense",
     "hybrid": "dkgi.harness.hybrid:open_hybrid",
     "native": "dkgi.harness.native:Native",
+    "pi": "dkgi.harness.pi:Pi",
 }
 
 

@@ -22,6 +22,7 @@ class Bm25Spec:
 
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
     asks_model: ClassVar[bool] = False
+    external: ClassVar[bool] = False
     kind: Literal["bm25"]
     name: str
 

@@ -67,6 +67,7 @@ class DenseSpec:
 
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
     asks_model: ClassVar[bool] = False
+    external: ClassVar[bool] = False
     kind: Literal["dense"]
     name: str
     embedding: Embedding

@@ -23,6 +23,7 @@ class HybridSpec:
 
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
     asks_model: ClassVar[bool] = False
+    external: ClassVar[bool] = False
     kind: Literal["hybrid"]
     name: str
     embedding: Embedding

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal
 
 from dkgi.context import Level3, compact
 from dkgi.tools import GRAPH_TOOLS, make_tools, run_call
+from dkgi.trajectory import steps_of
 from dkgi.types import (
     Attempt,
     Item,
@@ -31,7 +32,14 @@ from dkgi.types import (
 )
 
 TOOLS = ("bash", "read", *GRAPH_TOOLS)
-_ERROR_STOPS: dict[str, Stop] = {"refused": "refused", "budget": "budget", "time_limit": "time_limit"}
+ERROR_STOPS: dict[str, Stop] = {
+    "refused": "refused",
+    "budget": "budget",
+    "time_limit": "time_limit",
+    # Told by a clock that began a little earlier than the attempt's.
+    "timeout": "time_limit",
+}
+"""How an attempt stops, by the kind of the model's error; any other is a `model_error`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +48,7 @@ class NativeSpec:
 
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
     asks_model: ClassVar[bool] = True
+    external: ClassVar[bool] = False
     kind: Literal["native"]
     name: str
     context: Level3
@@ -92,7 +101,7 @@ class _Loop:
                     self._run(call)
         except ModelError as error:
             self.usage += error.usage
-            stop = _ERROR_STOPS.get(error.kind, "model_error")
+            stop = ERROR_STOPS.get(error.kind, "model_error")
             return self._end("time_limit" if self._seconds_left() <= 0 else stop, error=f"{error.kind}: {error}")
         except SandboxError as error:
             return self._end("sandbox_error", error=str(error))
@@ -103,7 +112,7 @@ class _Loop:
         self.turns += 1
         self.usage += reply.usage
         self.history.append(reply)
-        for step in _steps(reply):
+        for step in steps_of(reply):
             self._record(step)
         return reply
 
@@ -124,14 +133,3 @@ class _Loop:
     def _end(self, stop: Stop, answer: str = "", *, error: str = "") -> Attempt:
         wall = time.monotonic() - self.started
         return Attempt(stop, answer, self.usage, wall, self.turns, self.calls, self.errors, error)
-
-
-def _steps(reply: Reply) -> list[Step]:
-    """The steps of one reply; the first one carries its usage, and there is always a first one to carry it."""
-    steps = [Step("reasoning_summary", reply.reasoning_summary)] if reply.reasoning_summary else []
-    if reply.text or not (steps or reply.calls):
-        steps.append(Step("assistant", reply.text))
-    steps += [Step("tool_call", call.arguments, name=call.name, call_id=call.id) for call in reply.calls]
-    first = steps[0]
-    steps[0] = Step(first.type, first.text, first.name, first.call_id, first.is_error, usage=reply.usage)
-    return steps

@@ -17,24 +17,27 @@ from dkgi.types import Box
 if TYPE_CHECKING:
     from dkgi.jail.profile import Host
 
+DEVICES = ("null", "zero", "full", "random", "urandom")
+
 
 def mounts(box: Box, host: "Host", uid: int, hidden: Sequence[Path]) -> Iterator[Message]:
     """Mounts of a jail, in an order in which each finds its place. `hidden` folders below /usr are seen empty."""
-    yield from _closed(host.programs) if host.programs else _system(host, hidden)
-    yield from _etc(uid)
-    for name in ("null", "zero", "full", "random", "urandom"):
+    yield from _closed(host.programs) if host.programs else system(host, hidden)
+    yield from etc(uid)
+    for name in DEVICES:
         yield bind(Path("/dev", name), f"/dev/{name}", writable=True, device=True)
     yield tmpfs("/dev/shm", "64m", writable=True)
     if box.proc:
-        yield from _processes()
+        yield from processes()
     # Where programs are a closed set, nothing that an agent wrote may become one.
     binds = [bind(source, target, writable=True, executable=not host.programs) for source, target in box.writable]
     binds += [bind(source, target) for source, target in box.read_only]
     yield from sorted(binds, key=lambda mount: str(dict(mount)["dst"]))  # a folder before what is mounted inside it
 
 
-def _processes() -> Iterator[Message]:
-    yield proc()
+def processes(*, whole: bool = False) -> Iterator[Message]:
+    """/proc with the jail's own processes; `whole` where namespaces are to be made inside, which the kernel asks for."""
+    yield [("dst", "/proc"), ("fstype", "proc"), ("rw", True)] if whole else proc()
     yield symlink("/dev/fd", "/proc/self/fd")
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         yield symlink(f"/dev/{name}", f"/proc/self/fd/{number}")
@@ -51,7 +54,7 @@ def library(interpreter: Interpreter) -> Iterator[Message]:
         yield bind(source, path, executable=True)
 
 
-def _system(host: "Host", hidden: Sequence[Path]) -> Iterator[Message]:
+def system(host: "Host", hidden: Sequence[Path]) -> Iterator[Message]:
     """/usr without anything installed beside the system, then ripgrep and, where it is not the system's, Python."""
     yield bind(Path("/usr"), "/usr", executable=True)
     for top in ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"):
@@ -101,7 +104,8 @@ def masks(hidden: Sequence[Path]) -> list[Path]:
     return found
 
 
-def _etc(uid: int) -> Iterator[Message]:
+def etc(uid: int) -> Iterator[Message]:
+    """The files that programs ask for names of users and hosts."""
     yield content("/etc/passwd", f"agent:x:{uid}:{uid}::/scratch:/bin/bash\n")
     yield content("/etc/group", f"agent:x:{uid}:\n")
     yield content("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\n")

@@ -212,7 +212,7 @@ def config(
         ("mount_proc", False),
         ("nice_level", 0),
         ("seccomp_string", SYSTEM_CALLS),
-        *_identity(uid),
+        *identity(uid),
         *_limits(spec),
         *(group.fields(memory_mb=spec.memory_mb, processes=spec.processes) if (group := spec.group()) else ()),
         *(("mount", mount) for mount in mounts(box, host, uid, hidden)),
@@ -225,7 +225,7 @@ def config(
     return text(fields) + "\n"
 
 
-def _identity(uid: int) -> Iterator[Field]:
+def identity(uid: int) -> Iterator[Field]:
     """Root becomes the unused id `uid` outright: folders below a mode-700 home stay mountable. A user maps its own id."""
     yield "clone_newuser", os.geteuid() != 0
     for kind in ("uidmap", "gidmap"):

@@ -92,9 +92,12 @@ def serve_http(tools: Mapping[str, Tool], port: int) -> int:
     except ImportError as error:
         raise SetupError(f"{error}; install it: pip install 'dkgi[mcp]'") from None
     config = uvicorn.Config(app, host=HOST, port=port, log_level="warning")
+    listener = socket.socket()
     try:
-        listener = socket.create_server((HOST, port))
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((HOST, port))
     except (OSError, OverflowError) as error:
+        listener.close()
         raise SetupError(f"--port {port}: {error} on {HOST}; name another one, or 0 for any that is free") from None
     stderr().print(f"dkgi: http://{HOST}:{listener.getsockname()[1]}/mcp (Ctrl-C ends it)", soft_wrap=True)
     uvicorn.Server(config).run(sockets=[listener])

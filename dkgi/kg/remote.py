@@ -1,6 +1,6 @@
 """A graph tool whose work is done by the graph server: what harnesses offer to models.
 
->>> RemoteTool(spec, server.socket, token).call({"query": "storm"}, timeout_s=60)
+>>> RemoteTool(spec, door.path, door.token).call({"query": "storm"}, timeout_s=60)
 ToolOutput(text='3 results ...', is_error=False)
 
 Not covered: the protocol's other side (server.py); calls from programs (sandbox/graph_client.py).
@@ -27,8 +27,11 @@ class RemoteTool:
     token: str
 
     def call(self, args: Mapping[str, Any], *, timeout_s: float) -> ToolOutput:
-        """Raises SandboxError where the server is gone or does not know the attempt any more."""
-        request = {"token": self.token, "tool": self.spec.name, "arguments": args}
+        return self.call_text(json.dumps(args), timeout_s=timeout_s)
+
+    def call_text(self, arguments: str, *, timeout_s: float) -> ToolOutput:
+        """As types.TextTool. Raises SandboxError where the server is gone or does not know the attempt any more."""
+        request = {"token": self.token, "tool": self.spec.name, "arguments": arguments}
         try:
             answer = ask(self.socket, request, timeout_s=timeout_s)
         except TimeoutError:

@@ -14,15 +14,10 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, ClassVar, Literal
 
-from dkgi.models.provider import Answer, ProviderModels, ProviderSpec, ask, json_object
+from dkgi.models.provider import Answer, ProviderModel, ProviderModels, ProviderSpec, ask, json_object
 from dkgi.types import Item, ModelSource, Reply, ToolCall, ToolResult, ToolSpec, UserText
-
-if TYPE_CHECKING:
-    from anthropic import Anthropic
-
-    from dkgi.exchange import Transport
 
 _STOPS: dict[str | None, Literal["length", "refused"]] = {
     "max_tokens": "length",
@@ -41,16 +36,18 @@ def open_source(spec: ProviderSpec) -> ModelSource:
 
 
 @dataclass(frozen=True, slots=True)
-class _Messages:
-    spec: ProviderSpec
-    transport: "Transport"
-    client: "Anthropic"
+class _Messages(ProviderModel):
+    path: ClassVar[str] = "/v1/messages"
 
     def reply(self, history: Sequence[Item], tools: Sequence[ToolSpec]) -> Reply:
         messages, digest = encode(history)
         body = request(self.spec, messages, tools)
-        reply = ask(self.transport, lambda: self.client.messages.with_raw_response.create(**body), read_reply)
+        create = self.client.messages.with_raw_response.create
+        reply = ask(self.transport, lambda: create(**body).http_response, read_reply)
         return replace(reply, native={"content": reply.native, "before": digest})
+
+    def read(self, answer: Answer) -> Reply:
+        return read_reply(answer)
 
 
 def request(spec: ProviderSpec, messages: Sequence[dict[str, Any]], tools: Sequence[ToolSpec]) -> dict[str, Any]:

@@ -13,15 +13,10 @@ Not covered: OpenAI's own reasoning models, which want their Responses API.
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
-from dkgi.models.provider import Answer, ProviderModels, ProviderSpec, ask, json_object
+from dkgi.models.provider import Answer, ProviderModel, ProviderModels, ProviderSpec, ask, json_object
 from dkgi.types import Item, ModelSource, Reply, ToolCall, ToolResult, ToolSpec, UserText
-
-if TYPE_CHECKING:
-    from openai import OpenAI
-
-    from dkgi.exchange import Transport
 
 _REASONING = ("reasoning_content", "reasoning")
 _TEXTS = ("content", "refusal", *_REASONING)
@@ -36,19 +31,18 @@ def open_source(spec: ProviderSpec) -> ModelSource:
 
 
 @dataclass(frozen=True, slots=True)
-class _Chat:
-    spec: ProviderSpec
-    transport: "Transport"
-    client: "OpenAI"
+class _Chat(ProviderModel):
+    path: ClassVar[str] = "/chat/completions"
 
     def reply(self, history: Sequence[Item], tools: Sequence[ToolSpec]) -> Reply:
         body = request(self.spec, history, tools)
         turn = sum(isinstance(item, Reply) for item in history)
-        return ask(
-            self.transport,
-            lambda: self.client.chat.completions.with_raw_response.create(**body),
-            lambda answer: read_reply(answer, turn),
-        )
+        create = self.client.chat.completions.with_raw_response.create
+        return ask(self.transport, lambda: create(**body).http_response, lambda answer: read_reply(answer, turn))
+
+    def read(self, answer: Answer) -> Reply:
+        # Only for the record: an external program names calls that come without an id by itself.
+        return read_reply(answer, 0)
 
 
 def request(spec: ProviderSpec, history: Sequence[Item], tools: Sequence[ToolSpec]) -> dict[str, Any]:

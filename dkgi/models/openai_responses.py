@@ -7,22 +7,16 @@
 Nothing is stored at the provider (`store: false`), so each request carries the whole history, and its reasoning
 encrypted. The bytes up to the new items are those of the request before: that, and a cache key of the prompt, is what
 the provider's prompt cache needs to hit.
-Not covered: tools that the provider runs itself, replies that are not text or function calls.
+Not covered: tools that the provider runs itself, replies that are not text or calls.
 """
 
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
-from dkgi.models.provider import Answer, ProviderModels, ProviderSpec, ask
+from dkgi.models.provider import Answer, ProviderModel, ProviderModels, ProviderSpec, ask
 from dkgi.types import Item, ModelSource, Reply, ToolCall, ToolResult, ToolSpec, UserText
-
-if TYPE_CHECKING:
-    from openai import OpenAI
-
-    from dkgi.exchange import Transport
-
 
 _LAST_EVENTS = ("response.completed", "response.incomplete")
 
@@ -36,14 +30,16 @@ def open_source(spec: ProviderSpec) -> ModelSource:
 
 
 @dataclass(frozen=True, slots=True)
-class _Responses:
-    spec: ProviderSpec
-    transport: "Transport"
-    client: "OpenAI"
+class _Responses(ProviderModel):
+    path: ClassVar[str] = "/responses"
 
     def reply(self, history: Sequence[Item], tools: Sequence[ToolSpec]) -> Reply:
         body = request(self.spec, history, tools)
-        return ask(self.transport, lambda: self.client.responses.with_raw_response.create(**body), read_reply)
+        create = self.client.responses.with_raw_response.create
+        return ask(self.transport, lambda: create(**body).http_response, read_reply)
+
+    def read(self, answer: Answer) -> Reply:
+        return read_reply(answer)
 
 
 def request(spec: ProviderSpec, history: Sequence[Item], tools: Sequence[ToolSpec]) -> dict[str, Any]:
@@ -108,16 +104,17 @@ def read_reply(answer: Answer) -> Reply:
     summaries = [part["text"] for item in items if item["type"] == "reasoning" for part in item.get("summary") or ()]
     return Reply(
         text="".join(refusals) or text,
-        calls=tuple(
-            ToolCall(item["call_id"], item["name"], item["arguments"])
-            for item in items
-            if item["type"] == "function_call"
-        ),
+        calls=tuple(_call(item) for item in items if item["type"] in ("function_call", "custom_tool_call")),
         # A reply of several messages answers with the last one; those before are remarks on the way.
         reasoning_summary="\n\n".join([*summaries, *comments]),
         stop="refused" if refusals or reason == "content_filter" else "length" if reason else "end",
         native=items,
     )
+
+
+def _call(item: dict[str, Any]) -> ToolCall:
+    """A call; a tool without a schema (Codex's JavaScript) gets a text that is no JSON."""
+    return ToolCall(item["call_id"], item["name"], item["arguments" if item["type"] == "function_call" else "input"])
 
 
 def _text(message: dict[str, Any]) -> str:

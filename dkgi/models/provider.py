@@ -11,15 +11,17 @@ records (exchange.py).
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from urllib.parse import urlsplit
 
 import orjson
 from pydantic import AfterValidator
 
 from dkgi.keys import read_key
-from dkgi.types import Model, ModelError, Place, Prices, Reply, RunStop, SetupError
+from dkgi.types import Face, Item, ModelError, Place, Prices, Reply, RunStop, SetupError, ToolSpec, Usage
 from dkgi.wires import parse_events
 
 if TYPE_CHECKING:
@@ -29,6 +31,10 @@ if TYPE_CHECKING:
 
 Answer = dict[str, Any] | list[dict[str, Any]]
 """What a provider said, as JSON: a whole reply, or all events of a streamed one."""
+
+_LITE_HOST = "api.openai.com"
+_PASSED = ("accept", "anthropic-beta", "anthropic-version", "x-openai-internal-codex-responses-lite")
+"""Headers of an external program that a provider needs; all others stay here."""
 
 
 def _variable(name: str) -> str:
@@ -66,6 +72,66 @@ class ProviderSpec:
     source: str
 
 
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """A provider's reply to a request that was passed on: as it came, and as it was read."""
+
+    content_type: str
+    body: bytes
+    reply: Reply
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderModel(ABC):
+    """A model of a provider for one attempt, whether it is asked by us (`reply`) or by an external program (`forward`)."""
+
+    path: ClassVar[str]
+    spec: ProviderSpec
+    transport: "Transport"
+    client: Any
+
+    @property
+    def face(self) -> Face:
+        spec = self.spec
+        lite = spec.kind == "openai_responses" and urlsplit(spec.base_url).hostname == _LITE_HOST
+        return Face(spec.kind, spec.model, spec.effort, spec.context_window, spec.max_output_tokens, lite)
+
+    @property
+    def so_far(self) -> Usage:
+        """What the request under way has cost; a sending that has no answer yet counts at its bound."""
+        bound = self.transport.under_way
+        return self.transport.usage + (replace(bound, complete=False) if bound else Usage())
+
+    def forward(self, body: bytes, headers: Mapping[str, str]) -> Passed:
+        """Send the body of a request as it is, with our key, and read what comes. Raises what `ask` raises."""
+        import httpx2
+
+        passed = {name: headers[name] for name in _PASSED if name in headers}
+        url = str(self.client.base_url).rstrip("/") + self.path
+        request = httpx2.Request(
+            "POST",
+            url,
+            headers={"content-type": "application/json"} | passed | self.client.auth_headers,
+            content=body,
+        )
+        received: list[httpx2.Response] = []
+
+        def send() -> httpx2.Response:
+            received.append(self.transport.handle_request(request))
+            return received[0]
+
+        reply = ask(self.transport, send, self.read)
+        return Passed(received[0].headers["content-type"], received[0].content, reply)
+
+    @abstractmethod
+    def reply(self, history: Sequence[Item], tools: Sequence[ToolSpec]) -> Reply:
+        """As Model.reply."""
+
+    @abstractmethod
+    def read(self, answer: Answer) -> Reply:
+        """What a provider said, as a reply."""
+
+
 class ProviderModels:
     """The models of one provider: its key and exchange for all attempts of a run, an SDK's client for each.
 
@@ -74,7 +140,10 @@ class ProviderModels:
     """
 
     def __init__(
-        self, spec: ProviderSpec, sdk: Callable[..., Any], wire: Callable[[ProviderSpec, "Transport", Any], Model]
+        self,
+        spec: ProviderSpec,
+        sdk: Callable[..., Any],
+        wire: Callable[[ProviderSpec, "Transport", Any], ProviderModel],
     ) -> None:
         from dkgi.exchange import Exchange, Provider
 
@@ -84,7 +153,7 @@ class ProviderModels:
         self._key = _read_key(spec)
         self._exchange = Exchange(Provider(spec.kind, spec.key_variable, spec.max_output_tokens))
 
-    def model(self, place: Place) -> Model:
+    def model(self, place: Place) -> ProviderModel:
         import httpx2
 
         transport = self._exchange.transport(place)
@@ -110,14 +179,14 @@ def _read_key(spec: ProviderSpec) -> str | None:
     )
 
 
-def ask(transport: "Transport", send: Callable[[], Any], read: Callable[[Answer], Reply]) -> Reply:
-    """One request: `send` asks by an SDK and returns its raw response, `read` makes a reply of it. Adds what it cost.
+def ask(transport: "Transport", send: Callable[[], "httpx2.Response"], read: Callable[[Answer], Reply]) -> Reply:
+    """One request: `send` asks and returns the response, `read` makes a reply of it. Adds what it cost.
 
     Raises ModelError of the exchange's kinds and of two more: `malformed` where `read` cannot make sense of a reply,
     `empty` where it says nothing. Raises RunStop and SetupError of the exchange.
     """
     try:
-        reply = read(_answer(send().http_response))
+        reply = read(_answer(send()))
     except Exception as error:
         for cause in _causes(error):
             if isinstance(cause, ModelError | RunStop | SetupError):

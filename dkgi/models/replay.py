@@ -4,7 +4,7 @@
 
 Replies, their tokens and the errors of the provider come from the cell's steps; tools run anew, in real jails. Of a
 query that was tried again after its end, the last round of attempts is replayed, and of attempts that were cut off none.
-An attempt that ran out of time ends at the same request, without waiting.
+An attempt that ran out of time ends at the same request, without waiting. Nothing but the prompt has to be as it was.
 Not covered: requests that the cell has no record of, which are a ModelError of the kind `no_record`.
 """
 
@@ -88,7 +88,8 @@ class _Player:
     def __init__(self, attempt: RecordedAttempt) -> None:
         assert attempt.end is not None
         self._end = attempt.end
-        self._prompt = next((step.text for step in attempt.steps if step.type == "user"), "")
+        self._asked = {step.text for step in attempt.steps if step.type == "user"}
+        self._turn = 0
         self._replies = _replies(attempt.steps)
         acted_on = attempt.steps[-1].type == "tool_result" if attempt.steps else False
         if self._replies and self._end.stop == "time_limit" and not acted_on:
@@ -98,10 +99,12 @@ class _Player:
             self._replies[-1] = replace(self._replies[-1], stop="refused")
 
     def reply(self, history: Sequence[Item], tools: Sequence[ToolSpec]) -> Reply:
-        asked = next((item.text for item in history if isinstance(item, UserText)), "")
-        if asked != self._prompt:
+        # External programs add messages of their own, with today's date say.
+        if not self._asked & {item.text for item in history if isinstance(item, UserText)}:
             raise ModelError("the recorded prompt differs from this one", kind="no_record")
-        turn = sum(isinstance(item, Reply) for item in history)
+        # ... and where they put a summary in the place of what was said, a history has fewer replies than were given.
+        turn = max(self._turn, sum(isinstance(item, Reply) for item in history))
+        self._turn = turn + 1
         if turn < len(self._replies):
             return self._replies[turn]
         raise self._ending()

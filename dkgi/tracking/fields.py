@@ -62,15 +62,19 @@ def query_name(result: QueryResult) -> str:
 
 def query_tags(cell: CellInfo, result: QueryResult, *, parent: str) -> dict[str, str]:
     """The tags of a query's run; its description is the question and the final message."""
-    return axis_tags(cell, kind="query") | {
-        PARENT: parent,
-        "dkgi.query": str(result.number),
-        "dkgi.repeat": str(result.repeat),
-        "dkgi.stop": result.stops[-1] if result.stops else "",
-        "dkgi.outcome": result.outcome,
-        "dkgi.usage": "complete" if result.usage.complete else "incomplete",
-        "mlflow.note.content": f"{_escaped(preview(result.query))}\n\n{_escaped(preview(result.final_answer))}",
-    }
+    return (
+        axis_tags(cell, kind="query")
+        | {
+            PARENT: parent,
+            "dkgi.query": str(result.number),
+            "dkgi.repeat": str(result.repeat),
+            "dkgi.stop": result.stops[-1] if result.stops else "",
+            "dkgi.outcome": result.outcome,
+            "dkgi.usage": "complete" if result.usage.complete else "incomplete",
+            "mlflow.note.content": f"{_escaped(preview(result.query))}\n\n{_escaped(preview(result.final_answer))}",
+        }
+        | ({"dkgi.flags": " ".join(result.flags)} if result.flags else {})
+    )
 
 
 def axis_tags(cell: CellInfo, *, kind: str) -> dict[str, str]:

@@ -87,4 +87,4 @@ def _mounts(work: Path) -> list[Message]:
     return mounts
 
 
-_DEVICES = ("null", "zero", "full", "random", "urandom")
+_DEVICES = ("null", "zero", "full", "random", "urandom", "tty")

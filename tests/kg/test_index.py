@@ -263,6 +263,8 @@ def test_what_a_killed_build_left_is_removed(export: Path, spec: IndexSpec, tmp_
     shutil.copytree(made, left[1])
     made.rename(left[0])
     (left[0] / "manifest.json").unlink()
+    shutil.rmtree(left[1])
+    left[1].write_text("no folder")
     assert ids(open_index(export, spec, tmp_path), "lake ice") == [0, 1]
     assert not any(path.exists() for path in left)
 
@@ -289,6 +291,12 @@ def test_a_lock_that_stays_is_told(export: Path, spec: IndexSpec, tmp_path: Path
 def test_names_must_be_declared(export: Path, tmp_path: Path) -> None:
     with pytest.raises(SetupError, match=r"dataset\.index\.names"):
         open_index(export, IndexSpec(), tmp_path)
+
+
+def test_names_that_no_node_has_are_told_and_leave_no_index(export: Path, tmp_path: Path) -> None:
+    with pytest.raises(SetupError, match=r"dataset\.index\.names: no node of .* has text in foo, bar\.text"):
+        open_index(export, IndexSpec(names=("foo", "bar.text")), tmp_path)
+    assert not [path for path in (tmp_path / "indexes").iterdir() if path.is_dir()]
 
 
 def test_a_changed_export_is_refused(export: Path, spec: IndexSpec, tmp_path: Path) -> None:

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from dkgi.kg.index import Index
-from dkgi.kg.mcp import main, make_server
+from dkgi.kg.mcp import main, make_server, serve_http
 from dkgi.kg.server import GraphServer
 from dkgi.kg.tools import graph_tools
 from dkgi.paths import data_dir
 from dkgi.tools import GRAPH_TOOLS
+from dkgi.types import SetupError
 
 
 @pytest.fixture
@@ -82,8 +83,10 @@ def test_the_shim_speaks_the_version_that_it_is_asked_for_if_it_knows_it(shim: l
 
 def test_what_the_shim_cannot_answer_is_an_error_with_the_protocols_code(shim: list[str]) -> None:
     notification = json.dumps({"jsonrpc": "2.0", "method": "notifications/initialized"})
-    answers = spoken(shim, "{", notification, "[]", request("resources/list"), request("tools/call"), request("ping"))
-    assert [answer.get("error", {}).get("code") for answer in answers] == [-32700, -32601, -32602, None]
+    listed = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": [1]})
+    lines = ["{", notification, "[]", "{}", listed, request("resources/list"), request("tools/call"), request("ping")]
+    codes = [answer.get("error", {}).get("code") for answer in spoken(shim, *lines)]
+    assert codes == [-32700, -32600, -32600, -32602, -32601, -32602, None]
 
 
 def test_a_faulty_configuration_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -91,3 +94,16 @@ def test_a_faulty_configuration_is_told_in_one_line(capsys: pytest.CaptureFixtur
         main(["dataset=nowhere"])
     assert exit_.value.code == 2
     assert capsys.readouterr().err.startswith("dkgi: ")
+
+
+def test_a_policy_without_graph_tools_is_not_served(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        main(["--stdio", "tools=closed_book"])
+    assert exit_.value.code == 2
+    assert "tools=closed_book: it has no graph tools to serve" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("port", ["-1", "99999"])
+def test_a_port_that_there_is_not_is_told(index: Index, capsys: pytest.CaptureFixture[str], port: str) -> None:
+    with pytest.raises(SetupError, match=f"--port {port}: "):
+        serve_http(graph_tools(index), int(port))

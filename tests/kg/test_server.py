@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,9 @@ from dkgi.kg.index import Index
 from dkgi.kg.remote import RemoteTool, ask
 from dkgi.kg.server import LONGEST_REQUEST, GraphSeat, GraphServer
 from dkgi.kg.tools import graph_tools
-from dkgi.tools import GRAPH_TOOLS
-from dkgi.types import SandboxError
+from dkgi.tools import GRAPH_TOOLS, run_call
+from dkgi.toolserver import CONNECTIONS
+from dkgi.types import SandboxError, ToolCall
 
 ENGINE = '{"engine": "csr"}'
 
@@ -40,6 +42,10 @@ def seat(server: GraphServer, tmp_path: Path) -> Iterator[GraphSeat]:
 
 def token_of(seat: GraphSeat) -> str:
     return {name: path for path, name in seat.files}["token"].read_text()
+
+
+def socket_of(seat: GraphSeat) -> Path:
+    return {name: path for path, name in seat.files}["socket"]
 
 
 def talk(path: Path, content: bytes) -> list[dict[str, Any]]:
@@ -88,22 +94,28 @@ def test_a_bad_call_is_an_error_that_teaches_and_counts(
     assert seat.calls() == 1
 
 
+@pytest.mark.parametrize("text", ['{"query": "boat", "k": 31}', '{"query": ', "[]", '{"k": "ten"}'])
+def test_what_a_model_wrote_counts_however_wrong_it_is(seat: GraphSeat, tmp_path: Path, text: str) -> None:
+    assert run_call(ToolCall("1", "search", text), seat.tools, timeout_s=30).is_error
+    assert seat.calls() == 1
+    (line,) = recorded(tmp_path)
+    assert (line["arguments"], line["is_error"]) == (text, True)
+
+
 def test_an_attempt_has_the_tools_of_its_policy_alone(server: GraphServer, tmp_path: Path) -> None:
     with server.attempt(("search",), (), tmp_path / "calls.jsonl") as seat:
         assert list(seat.tools) == ["search"]
         assert seat.files == ()
         tool = seat.tools["search"]
         assert isinstance(tool, RemoteTool)
-        answer = ask(
-            server.socket, {"token": tool.token, "tool": "neighbors", "arguments": {"node_id": 0}}, timeout_s=30
-        )
+        answer = ask(tool.socket, {"token": tool.token, "tool": "neighbors", "arguments": {"node_id": 0}}, timeout_s=30)
         assert answer == {"text": "there is no tool named neighbors; the tools are: search", "is_error": True}
 
 
-def test_what_is_no_request_is_refused_and_the_connection_goes_on(server: GraphServer, seat: GraphSeat) -> None:
+def test_what_is_no_request_is_refused_and_the_connection_goes_on(seat: GraphSeat) -> None:
     good = json.dumps({"token": token_of(seat), "tool": "get_node", "arguments": {"node_id": 0}}).encode()
     bad = [b"", b"{", b"[]", b'{"tool": "search"}', b'{"token": "x", "tool": 7}', b'{"token": [], "tool": "search"}']
-    answers = talk(server.socket, b"\n".join([*bad, good, b""]))
+    answers = talk(socket_of(seat), b"\n".join([*bad, good, b""]))
     assert [set(answer) for answer in answers] == [{"refused"}] * len(bad) + [{"text", "is_error"}]
 
 
@@ -115,23 +127,41 @@ def test_a_request_that_is_too_long_is_an_error_that_the_agent_can_read(seat: Gr
 
 def test_nobody_else_is_let_in_and_nobody_after_the_attempt(server: GraphServer, tmp_path: Path) -> None:
     with server.attempt(("search",), ("search",), tmp_path / "calls.jsonl") as seat:
-        token, tool = token_of(seat), seat.tools["search"]
-    assert talk(server.socket, json.dumps({"token": "guess", "tool": "search"}).encode() + b"\n") == [
-        {"refused": "unknown token"}
-    ]
-    assert talk(server.socket, json.dumps({"token": token, "tool": "search"}).encode() + b"\n") == [
-        {"refused": "unknown token"}
-    ]
-    with pytest.raises(SandboxError, match="unknown token"):
+        tool = seat.tools["search"]
+        assert talk(socket_of(seat), json.dumps({"token": "guess", "tool": "search"}).encode() + b"\n") == [
+            {"refused": "unknown token"}
+        ]
+        with server.attempt((), ("search",), tmp_path / "others.jsonl") as other:
+            request = json.dumps({"token": token_of(seat), "tool": "search"}).encode() + b"\n"
+            assert talk(socket_of(other), request) == [{"refused": "unknown token"}]
+    with pytest.raises(SandboxError, match="cannot be reached"):
         tool.call({"query": "boat"}, timeout_s=30)
-    assert not any(path.exists() for path, name in seat.files if name != "socket")
+    assert not any(path.exists() for path, _ in seat.files)
+
+
+def test_who_floods_his_socket_keeps_nobody_else_from_the_graph(server: GraphServer, tmp_path: Path) -> None:
+    with (
+        ExitStack() as stack,
+        server.attempt((), ("search",), tmp_path / "flood.jsonl") as flooded,
+        server.attempt((), ("search",), tmp_path / "calls.jsonl") as seat,
+    ):
+        for _ in range(CONNECTIONS + 20):
+            connection = stack.enter_context(socket.socket(socket.AF_UNIX))
+            with address(socket_of(flooded)) as name:
+                connection.connect(name)
+            connection.sendall(b'{"tok')
+        refused = talk(socket_of(flooded), b"")
+        assert refused == [{"refused": "this attempt has too many connections, or is over"}]
+        request = {"token": token_of(seat), "tool": "search", "arguments": {"query": "boat"}}
+        assert not ask(socket_of(seat), request, timeout_s=30)["is_error"]
 
 
 def test_a_connection_is_cut_off_when_its_attempt_ends(server: GraphServer, tmp_path: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as connection, address(server.socket) as name:
+    with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(30)
         with server.attempt((), ("get_schema",), tmp_path / "calls.jsonl") as seat:
-            connection.connect(name)
+            with address(socket_of(seat)) as name:
+                connection.connect(name)
             connection.sendall(json.dumps({"token": token_of(seat), "tool": "get_schema"}).encode() + b"\n")
             received = b""
             while not received.endswith(b"\n"):
@@ -166,8 +196,8 @@ def test_a_path_longer_than_the_kernel_takes_is_no_hindrance(index: Index, tmp_p
         assert not seat.tools["get_node"].call({"node_id": 0}, timeout_s=30).is_error
 
 
-def test_a_request_for_the_tools_lists_their_specifications(server: GraphServer, seat: GraphSeat) -> None:
-    answer = ask(server.socket, {"token": token_of(seat), "tools": True}, timeout_s=30)
+def test_a_request_for_the_tools_lists_their_specifications(seat: GraphSeat) -> None:
+    answer = ask(socket_of(seat), {"token": token_of(seat), "tools": True}, timeout_s=30)
     assert [spec["name"] for spec in answer["tools"]] == list(GRAPH_TOOLS)
     assert seat.calls() == 0
 

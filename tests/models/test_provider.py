@@ -4,7 +4,6 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import httpx2
@@ -13,9 +12,9 @@ import pytest
 from dkgi.context import Level3, compact
 from dkgi.exchange import Exchange, Provider
 from dkgi.models import open_models, openai_chat
-from dkgi.models.provider import ask
+from dkgi.models.provider import ProviderModel, ask
 from dkgi.tools import run_call
-from dkgi.types import Item, Model, ModelError, Reply, RunStop, SetupError, ToolResult, Usage, UserText
+from dkgi.types import Face, Item, Model, ModelError, Reply, RunStop, SetupError, ToolResult, Usage, UserText
 from tests.loopback import Loopback, Request, Turn
 from tests.models.providers import BASH, HISTORY, KEY, KINDS, Kind, open_model, provider, results
 from tests.places import free_place
@@ -174,6 +173,17 @@ def test_a_missing_key_is_found_before_any_request(kind: Kind, monkeypatch: pyte
         open_models(provider(kind, key_variable="DKGI_TEST_KEY"))
 
 
+@pytest.mark.parametrize(
+    ("address", "lite"), [("https://api.openai.com/v1", True), ("https://api.openai.com.example.org/v1", False)]
+)
+def test_a_program_sees_the_models_own_figures_and_codexs_short_form_is_for_openai_alone(
+    kind: Kind, tmp_path: Path, address: str, lite: bool
+) -> None:
+    model = open_models(provider(kind, base_url=address)).model(free_place(folder=tmp_path))
+    assert isinstance(model, ProviderModel)
+    assert model.face == Face(kind, "model-1", "high", 100_000, 2_000, lite and kind == "openai_responses")
+
+
 @pytest.mark.parametrize("variable", ["OPENAI_BASE_URL", "ANTHROPIC_BASE_URL"])
 def test_the_environment_does_not_move_a_model(asked: Ask, variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(variable, "http://127.0.0.1:9/elsewhere")
@@ -186,7 +196,7 @@ def test_the_environment_does_not_move_a_model(asked: Ask, variable: str, monkey
 def test_a_reply_of_an_unknown_form_is_an_error_that_is_paid_for(content: bytes, tmp_path: Path) -> None:
     transport = Exchange(Provider("openai_chat", None, 10)).transport(free_place(folder=tmp_path))
     transport.usage = Usage(7, requests=1)
-    raw = SimpleNamespace(http_response=httpx2.Response(200, json=json.loads(content)))
+    raw = httpx2.Response(200, json=json.loads(content))
     with pytest.raises(ModelError) as caught:
         ask(transport, lambda: raw, lambda answer: openai_chat.read_reply(answer, 0))
     assert (caught.value.kind, caught.value.usage) == ("malformed", Usage(7, requests=1))
@@ -198,8 +208,11 @@ def test_a_server_may_stream_or_not_whatever_it_was_asked_for(tmp_path: Path) ->
     streamed = httpx2.Response(200, headers={"content-type": "text/event-stream; charset=utf-8"}, content=chunk)
     whole = httpx2.Response(200, json={"choices": [{"message": {"content": "hi"}}]})
     for response in (streamed, whole):
-        send = partial(SimpleNamespace, http_response=response)
-        assert ask(transport, send, lambda answer: openai_chat.read_reply(answer, 0)).text == "hi"
+        assert ask(transport, partial(_same, response), lambda answer: openai_chat.read_reply(answer, 0)).text == "hi"
+
+
+def _same(response: httpx2.Response) -> httpx2.Response:
+    return response
 
 
 @pytest.mark.parametrize(("keep_turns", "cleared_results"), [(0, 3), (1, 2)])

@@ -91,6 +91,17 @@ def test_the_n_th_request_gets_the_reply_that_was_recorded(cell: Cell) -> None:
     assert ask(replay, LOOK, ToolResult("c1", "bash", "other nodes")) == Reply('{"node_ids": [1]}', usage=SPENT)
 
 
+def test_a_programs_own_messages_and_summaries_do_not_matter_to_the_n_th_request(cell: Cell) -> None:
+    with Journal(cell, 7, 0) as journal:
+        for step in [Step("user", "<date>1 May</date>"), Step("user", "Which?"), *THOUGHT, *FOUND, SAID]:
+            journal.step(1, step)
+        journal.end(1, ended("answered", SPENT + SPENT))
+    replay = model(cell)
+    today = UserText("<date>2 May</date>")
+    assert replay.reply([today, UserText("Which?")], []) == LOOK
+    assert replay.reply([today, UserText("Which?"), UserText("So far: nothing.")], []).text == SAID.text
+
+
 def test_each_attempt_has_its_own_replies_and_those_cut_off_or_without_money_none(cell: Cell) -> None:
     broke = ended("budget", Usage(), "budget: no money")
     record(cell, (THOUGHT, None), (THOUGHT, broke), (THOUGHT, ended("bad_answer")), ([SAID], ended("answered")))

@@ -48,6 +48,12 @@ def test_the_description_shows_an_agents_text_and_does_nothing_else(log: Log) ->
     assert answer == r"\# Big \!\[t\]\(http://x/y.png\) &lt;img src=http://x&gt; \[a\]\(b\) \`c\` \*d\*"
 
 
+def test_what_was_found_about_an_answer_is_a_tag(log: Log) -> None:
+    assert "dkgi.flags" not in fields.query_tags(log.cell, log.result(), parent="p")
+    flagged = log.result(flags=("usage_mismatch",))
+    assert fields.query_tags(log.cell, flagged, parent="p")["dkgi.flags"] == "usage_mismatch"
+
+
 def test_a_preview_is_one_line_of_bounded_length() -> None:
     assert fields.preview("a\n\n b\tc ") == "a b c"
     assert len(fields.preview("word " * 100_000)) == 1002

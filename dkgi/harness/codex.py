@@ -1,0 +1,289 @@
+"""Codex as a harness: one process of the CLI an attempt, in a jail that reaches its model and nothing else.
+
+    python -m dkgi harness=codex tools=graph_tools model=luna
+
+    jail (nsjail, no network)                              host
+      codex ──► 127.0.0.1:8080, codex_relay.py ──► socket ──► gateway ──► model
+        ├─► commands, in Codex's own sandbox: no sockets, /graph to read, /scratch to write
+        └─► graph_mcp.py ──► socket ──► graph server
+
+Turns, usage, money and the trajectory are those of the gateway; what Codex says of itself is held against them.
+Not covered: models that are no server (codex_local.py), the command line (codex_command.py).
+"""
+
+import contextlib
+import json
+import math
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from dkgi.harness import codex_command as command
+from dkgi.harness.cannot import Cannot, faults
+from dkgi.harness.codex_events import Events
+from dkgi.harness.codex_local import play_in_codex
+from dkgi.harness.codex_program import Program, find_codex
+from dkgi.harness.native import ERROR_STOPS
+from dkgi.jail.cli import CliBox, CliProcess, as_owner, cli
+from dkgi.jail.profile import TMP
+from dkgi.jail.quota import Quota, Taken
+from dkgi.jail.scratch import remove_tree
+from dkgi.kg.remote import RemoteTool
+from dkgi.models.provider import ProviderModel
+from dkgi.paths import data_dir
+from dkgi.types import (
+    Attempt,
+    Face,
+    ModelError,
+    SandboxError,
+    Session,
+    SetupError,
+    Stop,
+    Task,
+    ToolPolicy,
+    ToolSocket,
+    Usage,
+)
+
+_END_S = 5.0
+_LOOK_S = 0.25
+_TOLD = 2000
+"""Characters of what Codex says of its failure that are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class CodexSpec:
+    """From conf/harness/codex.yaml.
+
+    version    the release; no other is started
+    like       the model of its catalog whose entry other models get
+    memory_mb  MiB of all its processes together
+    scratch_mb MiB on disk of all that they keep
+    sections   sections of prompts that it has another text for
+    cannot     what it cannot hold
+    """
+
+    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
+    asks_model: ClassVar[bool] = True
+    external: ClassVar[bool] = True
+    kind: Literal["codex"]
+    name: str
+    version: str
+    like: str
+    memory_mb: int
+    scratch_mb: int
+    sections: Mapping[str, str]
+    cannot: tuple[Cannot, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Codex:
+    spec: CodexSpec
+
+    def check(self, policy: ToolPolicy) -> None:
+        for fault in faults(self.spec.name, self.spec.cannot, {"tools": asdict(policy)}):
+            raise SetupError(fault)
+        program = find_codex(self.spec.version)
+        if self.spec.like not in program.catalog():
+            raise SetupError(f"harness.like: Codex {self.spec.version} knows no model {self.spec.like}")
+
+    def run(self, task: Task) -> Attempt:
+        return _Run(task, self.spec).run()
+
+
+class _Run:
+    """One attempt in progress."""
+
+    def __init__(self, task: Task, spec: CodexSpec) -> None:
+        self.task, self.spec = task, spec
+        self.program = find_codex(spec.version)
+        self.shape = command.shape_of(task.policy)
+        self.started = time.monotonic()
+        self.events = Events()
+
+    def run(self) -> Attempt:
+        task = self.task
+        assert task.gateway is not None, "an external harness comes with a gateway"
+        model = task.model
+        if not isinstance(model, ProviderModel):
+            model = play_in_codex(model, task.prompt, task.policy.tools, self.shape)
+        with task.gateway.session(model, task.on_step, max_turns=task.policy.max_turns, merge=False) as session:
+            try:
+                with self._folder() as folder:
+                    code, told = self._drive(session, folder)
+            except SandboxError as error:
+                return self._end("sandbox_error", session, error=str(error))
+            return self._ended(session, code, told)
+
+    def _drive(self, session: Session, folder: Path) -> tuple[int | None, str]:
+        """Run Codex to its end. Gives its exit code, None after the time limit, and what it said on standard error."""
+        home = as_owner(folder / "home", self.task.workspace.scratch_dir)
+        box = self._box(session, home)
+        words = self._words(session.face, home)
+        stderr = folder / "stderr.txt"
+        with cli(box, words, stderr=stderr) as process:
+            reader = threading.Thread(target=self._read, args=(process,), name="codex", daemon=True)
+            reader.start()
+            with contextlib.suppress(BrokenPipeError):  # it ended before it had read all; its exit code says why
+                process.stdin.write(self.task.prompt.encode())
+                process.stdin.close()
+            code = self._wait(process, self._quota(home))
+            reader.join(_END_S)
+            if process.killed_by == "memory":
+                raise SandboxError(f"Codex used more memory than harness.memory_mb={self.spec.memory_mb}")
+        told = stderr.read_bytes()[-_TOLD:].decode(errors="replace").strip()
+        return None if process.killed_by == "time" else code, told
+
+    def _wait(self, process: CliProcess, quota: Quota) -> int | None:
+        """Its exit code; None where it had to be killed, since its time was over or the run is stopped.
+
+        Raises SandboxError where it keeps too much.
+        """
+        while self._seconds_left() > 0 and not self.task.cancelled():
+            with contextlib.suppress(TimeoutError):
+                return process.wait(min(_LOOK_S, max(0.0, self._seconds_left())))
+            if not quota.holds():
+                raise SandboxError(f"Codex and its commands keep more than harness.scratch_mb={self.spec.scratch_mb}")
+        process.kill()
+        return None
+
+    def _quota(self, home: Path) -> Quota:
+        workspace = self.task.workspace
+        folders = (home, workspace.scratch_dir, workspace.tmp_dir)
+        return Quota(folders, Taken(self.spec.scratch_mb * 2**20, math.inf))
+
+    def _read(self, process: CliProcess) -> None:
+        with contextlib.suppress(OSError, ValueError):  # closed under its hands
+            self.events.read(process.stdout)
+
+    @contextmanager
+    def _folder(self) -> Iterator[Path]:
+        """Beside the attempt's own folders, and gone with what Codex kept there when it has ended."""
+        folder = self.task.workspace.scratch_dir.parent / "cli"
+        folder.mkdir(mode=0o700)
+        try:
+            yield folder
+        finally:
+            remove_tree(folder)
+
+    def _words(self, face: Face, home: Path) -> list[str]:
+        """The relay's command line, and Codex's in it. The catalog that it is to read is written to its home."""
+        entry = _entry(self.program, face, self.spec.like, self.shape)
+        if entry is not None:
+            _write(home, command.CATALOG, json.dumps({"models": [entry]}))
+        relay = ["/usr/bin/env", "python3", command.RELAY, str(command.PORT), command.SOCKET]
+        codex = f"{command.PROGRAM}/bin/codex"
+        return [*relay, codex, *command.arguments(face, self.shape, catalog=entry is not None)]
+
+    def _box(self, session: Session, home: Path) -> CliBox:
+        workspace = self.task.workspace
+        read_only = [
+            (self.program.folder, command.PROGRAM),
+            (workspace.graph_dir, workspace.graph_at),
+            (session.socket, command.SOCKET),
+            (data_dir("sandbox") / "codex_relay.py", command.RELAY),
+        ]
+        if self.shape.graph:
+            door = _graph_door(self.task)
+            _write(home, command.TOKEN, door.token)
+            read_only += [
+                (door.path, command.GRAPH_SOCKET),
+                (data_dir("sandbox") / "graph_mcp.py", command.GRAPH_SERVER),
+            ]
+        writable = (
+            (home, command.HOME),
+            (workspace.scratch_dir, workspace.scratch_at),
+            (workspace.tmp_dir, TMP),
+        )
+        return CliBox(
+            read_only=tuple(read_only),
+            writable=writable,
+            cwd=workspace.graph_at,
+            env=command.environment(session.token),
+            wall_s=max(0.0, self._seconds_left()) + 1,
+            memory_mb=self.spec.memory_mb,
+            nested=True,
+        )
+
+    def _ended(self, session: Session, code: int | None, told: str) -> Attempt:
+        """How the attempt stopped. What ended a request counts before what Codex made of that."""
+        late = code is None or self._seconds_left() <= 0
+        fault, last, text = session.fault, session.last, self.events.answer
+        if fault is not None and not isinstance(fault, ModelError):
+            raise fault
+        if late:
+            return self._end("time_limit", session, text, error=f"{fault.kind}: {fault}" if fault else "")
+        if session.over_turns:
+            return self._end("turn_limit", session)
+        if fault is not None:
+            stop = ERROR_STOPS.get(fault.kind, "model_error")
+            return self._end(stop, session, error=f"{fault.kind}: {fault}")
+        if last is not None and last.stop == "refused":
+            return self._end("refused", session, last.text)
+        # A reply that was cut short is an error to Codex, and an answer that cannot be read to everybody else.
+        if code == 0 or (last is not None and last.stop == "length"):
+            return self._end("answered", session, text if last is None or last.calls else last.text)
+        return self._end("crashed", session, error=f"Codex ended with exit code {code}: {self.events.failure or told}")
+
+    def _end(self, stop: Stop, session: Session, answer: str = "", *, error: str = "") -> Attempt:
+        wall = time.monotonic() - self.started
+        events, usage = self.events, session.usage
+        flags = _flags(events, usage, session)
+        return Attempt(stop, answer, usage, wall, session.turns, events.calls, events.errors, error, flags=flags)
+
+    def _seconds_left(self) -> float:
+        return self.started + self.task.limits.wall_s - time.monotonic()
+
+
+def _write(home: Path, seen_at: str, content: str) -> None:
+    """A file that Codex finds at `seen_at`, in its home. Nothing runs there yet."""
+    path = home / Path(seen_at).name
+    path.write_text(content, encoding="utf-8")
+    path.chmod(0o644)
+
+
+def _graph_door(task: Task) -> ToolSocket:
+    """Where the graph's tools are called: those that the model is offered, or those that programs may call."""
+    for tool in task.graph_tools.values():
+        if isinstance(tool, RemoteTool):
+            return ToolSocket(tool.socket, tool.token)
+    files = {name: path for path, name in task.workspace.client}
+    return ToolSocket(files["socket"], files["token"].read_text(encoding="ascii"))
+
+
+def _entry(program: Program, face: Face, like: str, shape: command.Shape) -> dict[str, Any] | None:
+    """The catalog's entry for the model, where it needs one of ours.
+
+    Its own models have their own, with a shell; where tools differ, and for every other model, theirs is trimmed to
+    the tools of the policy.
+    """
+    known = face.model in program.catalog()
+    if known and face.lite and shape.shell:
+        return None
+    return program.entry(face.model, like=like) | {
+        "tool_mode": shape.tool_mode,
+        # A form of requests that OpenAI's own address alone is known to take.
+        "use_responses_lite": known and face.lite,
+        "apply_patch_tool_type": None,
+        "experimental_supported_tools": [],
+        "supports_search_tool": False,
+        "multi_agent_version": None,
+    }
+
+
+def _flags(events: Events, usage: Usage, session: Session) -> tuple[str, ...]:
+    """Where Codex, after a run that ended well, tells of it otherwise than the gateway."""
+    if events.usage is None:
+        return ()
+    told = events.usage
+    same_usage = (
+        told.get("input_tokens") == usage.input_tokens
+        and told.get("cached_input_tokens") == usage.cache_read
+        and told.get("output_tokens") == usage.output
+    )
+    same_answer = session.last is None or events.answer == session.last.text
+    return tuple(flag for flag, same in (("usage_mismatch", same_usage), ("answer_mismatch", same_answer)) if not same)

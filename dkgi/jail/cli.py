@@ -1,0 +1,248 @@
+"""A long-lived program in a jail: an agent's command-line program, spoken to through pipes.
+
+>>> box = CliBox(((tree, "/opt/pi"), (socket, "/run/model")), ((folder, "/run/home"),), "/graph", (), 1800, 2048, False)
+>>> with cli(box, ["/usr/bin/node", "/opt/pi/cli.js"], stderr=Path("stderr.txt")) as process:
+...     process.stdin.write(b'{"type": "get_state"}\\n')
+...     process.stdout.readline()
+
+It sees the system's programs, what its box names, and nothing else; its network is an empty one with a loopback of its own.
+Not covered: commands of agents, which get a jail each (command.py); what the program may reach through sockets that
+its box mounts.
+"""
+
+import contextlib
+import os
+import resource
+import select
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Literal
+
+from dkgi.jail.diagnosis import Surroundings, cause
+from dkgi.jail.mounts import DEVICES, etc, processes, system
+from dkgi.jail.nsjail import Field, Message, Word, arguments, bind, complaints, text, tmpfs, variable
+from dkgi.jail.preflight import Hidden, check_sources
+from dkgi.jail.profile import Host, find_host, identity
+from dkgi.process import Lifeline, kill_tree, memory, tree
+from dkgi.types import Box, SandboxError
+
+_START_S = 60.0
+# Where a sandbox is made inside, commands of agents run in it. A look costs half a millisecond.
+_SAMPLE_S = {True: 0.25, False: 1.0}
+_GRACE_S = 2.0
+# A shell is the first process: it reaps orphans, and says on the pipe `$1` that the jail stands.
+_FIRST = ("/bin/bash", "-c", 'fd=$1; shift; printf . >&"$fd"; eval "exec $fd>&-"; "$@"; exit $?', "_")
+
+# Families of sockets: Unix, IPv4, IPv6, netlink. The network namespace confines all of these, and no other is needed.
+_ALWAYS = """
+ERRNO(1) {
+  process_vm_readv, process_vm_writev, bpf, perf_event_open, userfaultfd, keyctl, add_key, request_key, io_uring_setup,
+  io_uring_enter, io_uring_register, open_by_handle_at, syslog
+}
+ERRNO(97) { socket(domain, type, protocol) { domain != 1 && domain != 2 && domain != 10 && domain != 16 } }
+"""
+_NO_NAMESPACES = """
+ERRNO(1) {
+  ptrace, mount, umount, pivot_root, chroot, unshare, setns, fsopen, fsmount, fspick, move_mount, open_tree, mount_setattr,
+  clone(flags) { (flags & 0x10000000) == 0x10000000 }
+}
+ERRNO(38) { clone3 }
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class CliBox:
+    """What a long-lived program sees and may use; paths on the left are host paths, on the right jail paths.
+
+    writable   at least one; all belong to one user, as whom the program runs (`as_owner`); without one at /tmp there is
+               an empty /tmp in memory
+    env        the whole environment
+    wall_s     seconds until all of it is killed
+    memory_mb  MiB of all its processes together
+    nested     it can make namespaces of its own, for a sandbox inside, and has a /proc
+    """
+
+    read_only: tuple[tuple[Path, str], ...]
+    writable: tuple[tuple[Path, str], ...]
+    cwd: str
+    env: tuple[tuple[str, str], ...]
+    wall_s: float
+    memory_mb: int
+    nested: bool
+
+
+class CliProcess:
+    """A program that runs. `killed_by` says which limit ended it; `pid` is its jail's. Thread-safe."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", stdin: IO[bytes], stdout: IO[bytes]) -> None:
+        self.stdin, self.stdout, self.pid = stdin, stdout, process.pid
+        self.killed_by: Literal["time", "memory"] | None = None
+        self._process = process
+        self._lock = threading.Lock()
+        self._pidfd = os.pidfd_open(process.pid)
+
+    def wait(self, timeout: float) -> int:
+        """The exit code, 128 + N after signal N. Raises TimeoutError where it still runs after `timeout` seconds."""
+        if not self._ended(timeout):
+            raise TimeoutError(f"the program still runs after {timeout:g} s")
+        with self._lock:
+            code = self._process.wait()
+        return code if code >= 0 else 128 - code
+
+    def kill(self) -> None:
+        """End all of its processes."""
+        for number in (signal.SIGTERM, signal.SIGKILL):  # a jail that gets SIGTERM ends what is in it
+            with self._lock:
+                if self._process.returncode is not None:
+                    return
+                kill_tree(self.pid, number)
+            if self._ended(_GRACE_S):
+                break
+        self.wait(_GRACE_S)
+
+    def watch(self, wall_s: float, memory_mb: int, sample_s: float) -> None:
+        """Return once it has ended, at the latest some seconds after a limit; memory is looked at every `sample_s`."""
+        deadline = time.monotonic() + wall_s
+        while not self._ended(min(sample_s, max(0.0, deadline - time.monotonic()))):
+            if time.monotonic() >= deadline:
+                self.killed_by = "time"
+            elif sum(map(memory, tree(self.pid))) > memory_mb * 2**20:
+                self.killed_by = "memory"
+            else:
+                continue
+            self.kill()
+            return
+
+    def close(self) -> None:
+        for pipe in (self.stdin, self.stdout):
+            with contextlib.suppress(OSError):  # what was still to be written has no reader
+                pipe.close()
+        os.close(self._pidfd)
+
+    def _ended(self, timeout: float) -> bool:
+        """Whether it ends within `timeout` seconds; it is not reaped by that, so its number stays its own."""
+        poll = select.poll()
+        poll.register(self._pidfd, select.POLLIN)
+        return bool(poll.poll(timeout * 1000))
+
+
+def as_owner(folder: Path, owner: Path) -> Path:
+    """Make `folder`, private to the user that `owner` belongs to."""
+    folder.mkdir(mode=0o700)
+    if os.geteuid() == 0:
+        status = owner.stat()
+        os.chown(folder, status.st_uid, status.st_gid)
+    return folder
+
+
+@contextmanager
+def cli(box: CliBox, argv: Sequence[str], *, stderr: Path) -> Iterator[CliProcess]:
+    """Run `argv` in its jail, what it says on standard error going to the new file `stderr`. Leaving kills all of it.
+
+    Raises SandboxError where the jail does not start, SetupError where a mount would show labels or results.
+    """
+    owners = {source.stat().st_uid for source, _ in box.writable}
+    if len(owners) != 1 or 0 in owners:
+        raise ValueError("the writable folders have to belong to one user, and not to root; make them with as_owner")
+    hidden = Hidden.default()
+    check_sources(Box(box.read_only, box.writable, box.cwd, box.wall_s, box.memory_mb, 0), hidden)
+    started, tell = os.pipe()
+    log, config = os.memfd_create("log"), os.memfd_create("config")
+    with contextlib.ExitStack() as stack:
+        for descriptor in (started, log, config):
+            stack.callback(os.close, descriptor)
+        try:
+            host = find_host()
+            os.write(config, _config(box, host, owners.pop(), hidden.paths, tell).encode())
+            errors = stack.enter_context(stderr.open("xb"))
+            lifeline = stack.enter_context(Lifeline())
+            words = arguments(host.nsjail, Path(f"/proc/self/fd/{config}"), log, [*_FIRST, str(tell), *argv])
+            process = subprocess.Popen(
+                words,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env={},
+                process_group=lifeline.group,
+                pass_fds=(log, config, tell),
+            )
+        finally:
+            os.close(tell)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        running = CliProcess(process, process.stdin, process.stdout)
+        stack.callback(running.close)
+        watch = threading.Thread(
+            target=running.watch, args=(box.wall_s, box.memory_mb, _SAMPLE_S[box.nested]), name="cli", daemon=True
+        )
+        stack.callback(watch.join)
+        stack.callback(running.kill)
+        watch.start()
+        if not _says(started):
+            raise SandboxError(cause(complaints(log), "", Surroundings.read()))
+        yield running
+
+
+def _says(started: int) -> bool:
+    poll = select.poll()
+    poll.register(started, select.POLLIN)
+    return bool(poll.poll(_START_S * 1000)) and os.read(started, 1) == b"."
+
+
+def _config(box: CliBox, host: Host, uid: int, hidden: Sequence[Path], started: int) -> str:
+    fields: Message = [
+        ("mode", Word("ONCE")),
+        ("hostname", "localhost"),
+        ("cwd", box.cwd),
+        ("time_limit", int(box.wall_s) + 30),  # a backstop: the host's own clock is the limit
+        ("log_level", Word("WARNING")),
+        ("pass_fd", started),
+        ("keep_env", False),
+        *(variable(name, value) for name, value in box.env),
+        ("keep_caps", False),
+        ("clone_newnet", True),
+        ("mount_proc", False),
+        ("nice_level", 0),
+        ("seccomp_string", f"{_ALWAYS}{'' if box.nested else _NO_NAMESPACES}DEFAULT ALLOW\n"),
+        *identity(uid),
+        *_limits(),
+        *(("mount", mount) for mount in _mounts(box, host, uid, hidden)),
+    ]
+    return text(fields) + "\n"
+
+
+def _limits() -> Iterator[Field]:
+    """nsjail's own are meant for small programs; a JavaScript engine maps far more than it uses."""
+    for name in ("as", "cpu", "stack"):
+        yield f"rlimit_{name}_type", Word("HARD")
+    for name, value, limit in (
+        ("nofile", 4096, resource.RLIMIT_NOFILE),
+        ("nproc", 1024, resource.RLIMIT_NPROC),
+        ("fsize", 1024, None),
+        ("core", 0, None),
+    ):
+        most = resource.getrlimit(limit)[1] if limit is not None else resource.RLIM_INFINITY
+        yield f"rlimit_{name}", value if most == resource.RLIM_INFINITY else min(value, most)
+        yield f"rlimit_{name}_type", Word("VALUE")
+
+
+def _mounts(box: CliBox, host: Host, uid: int, hidden: Sequence[Path]) -> Iterator[Message]:
+    yield from system(host, hidden)
+    yield from etc(uid)
+    terminal = ("tty",) if box.nested and Path("/dev/tty").exists() else ()
+    for name in (*DEVICES, *terminal):
+        yield bind(Path("/dev", name), f"/dev/{name}", writable=True, device=True)
+    yield tmpfs("/dev/shm", "64m", writable=True)
+    if box.nested:
+        yield from processes(whole=True)
+    if all(target != "/tmp" for _, target in box.writable):
+        yield tmpfs("/tmp", "256m", writable=True)
+    binds = [bind(source, target, writable=True, executable=True) for source, target in box.writable]
+    binds += [bind(source, target, executable=True) for source, target in box.read_only]
+    yield from sorted(binds, key=lambda mount: str(dict(mount)["dst"]))  # a folder before what is mounted inside it
