@@ -175,8 +175,9 @@ class _Calls:
         if "tools" in request:
             return {"tools": [asdict(tool.spec) for tool in self._tools.values()]}
         name, given = request["tool"], request.get("arguments", {})
-        # A text is what a model wrote, which need not be JSON.
         text = given if isinstance(given, str) else json.dumps(given)
+        with contextlib.suppress(ValueError, RecursionError):  # what a model wrote need not be JSON
+            given = json.loads(text)
         started, clock = time.time(), time.monotonic()
         try:
             output = run_call(ToolCall("", name, text), self._tools, timeout_s=self._call_s)

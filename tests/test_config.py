@@ -24,6 +24,8 @@ NEEDED = {
     "model=local": ["model.base_url=http://127.0.0.1:8000/v1"],
     "model=replay": ["model.cell=5d1f"],
     "model=no_model": ["harness=bm25"],
+    "prompt=id_probe": ["tools=closed_book"],
+    "prompt=name_probe": ["tools=closed_book"],
     "sandbox=none": ["sandbox.i_accept_unsandboxed=true"],
 }
 
@@ -86,7 +88,6 @@ def test_every_shipped_experiment_composes_and_checks_out(name: str) -> None:
         ("+tools={programs: [bash, python3], python_starts: 0}", "tools.programs"),
         ("+tools={programs: [bash], python_starts: -1}", "tools.python_starts"),
         ("+tools.programs=bash", "tools.programs"),
-        ("+sandbox.cgroup=x", "sandbox.cgroup"),
         ("sandbox.cpu_s=0", "sandbox.cpu_s"),
         ("sandbox.kind=landlock", "sandbox.kind"),
         ("model=scripted", "model.replies"),

@@ -10,12 +10,14 @@ import pytest
 from dkgi.answer import parse_answer
 from dkgi.models import open_models
 from dkgi.models.heuristic import HeuristicSpec
+from dkgi.tools import tool_spec
 from dkgi.types import Item, Reply, Tool, ToolResult, ToolSpec, Usage, UserText
 from tests.models.conftest import answer, converse, heuristic, prompt
 from tests.models.films import QUESTIONS
 from tests.places import free_place
 
 ROOT = Path(__file__).parents[2]
+OFFERED = [tool_spec("bash"), tool_spec("read")]
 TWO_HOPS = QUESTIONS["two hops"][0]
 
 
@@ -39,11 +41,11 @@ def test_replies_do_not_depend_on_the_seed_of_hashes(tools: dict[str, Tool]) -> 
     history = converse(QUESTIONS["text and names"][0], tools)
     results = [[item.text for item in history if isinstance(item, ToolResult)][:3], history[0]]
     program = (
-        "import sys\nfrom dkgi.models.heuristic.agent import play\nfrom dkgi.types import *\n"
+        "import sys\nfrom dkgi.models.heuristic.agent import converse, play\nfrom dkgi.types import *\n"
         f"texts = {results[0]!r}\n"
         f"history = [UserText({prompt(QUESTIONS['text and names'][0])!r}), Reply(), ToolResult('a', 'read', texts[0]),"
         " ToolResult('b', 'read', texts[1]), Reply(), ToolResult('c', 'bash', texts[2])]\n"
-        "print(play(history))\n"
+        "print(play(history, converse))\n"
     )
     said = {
         subprocess.run(
@@ -81,7 +83,7 @@ def test_garbage_from_the_tools_ends_in_a_valid_answer(kind: str, good: int, two
     true = [item for item in two_hops if isinstance(item, ToolResult)][:good]
     history: list[Item] = [UserText(prompt(TWO_HOPS))]
     for _ in range(10):
-        reply = heuristic().reply(history, [])
+        reply = heuristic().reply(history, OFFERED)
         history.append(reply)
         if not reply.calls:
             break
@@ -97,7 +99,7 @@ def test_a_node_whose_record_says_that_it_is_no_candidate_is_left_out(two_hops: 
     last = history[-1]
     assert isinstance(last, ToolResult)
     history[-1] = ToolResult(last.call_id, last.name, '{"id": 6, "type": "person", "is_candidate": false}')
-    ids = parse_answer(heuristic().reply(history, []).text, key="node_ids").entries
+    ids = parse_answer(heuristic().reply(history, OFFERED).text, key="node_ids").entries
     assert ids[0] == 8
     assert 6 not in ids
 
@@ -111,7 +113,7 @@ def test_a_question_that_means_nothing_here_gets_a_valid_answer(question: str, t
 
 def test_a_history_without_results_for_calls_goes_on() -> None:
     history: list[Item] = [UserText(prompt(TWO_HOPS)), Reply(), Reply(), Reply(), Reply()]
-    parse_answer(heuristic().reply(history, []).text or '{"node_ids": []}', key="node_ids")
+    parse_answer(heuristic().reply(history, OFFERED).text or '{"node_ids": []}', key="node_ids")
 
 
 def test_four_characters_are_a_token_and_what_was_sent_before_is_cached() -> None:
@@ -130,4 +132,4 @@ def test_four_characters_are_a_token_and_what_was_sent_before_is_cached() -> Non
 
 def test_the_configured_kind_opens_it() -> None:
     model = open_models(HeuristicSpec("heuristic", "heuristic", None)).model(free_place(3, attempt=2, seconds=0))
-    assert model.reply([UserText(prompt("hello"))], []).calls
+    assert model.reply([UserText(prompt("hello"))], OFFERED).calls
