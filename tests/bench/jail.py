@@ -1,9 +1,10 @@
 """What a jail costs: one command against a bare one, our own share of it, 200 MB of output, 64 attempts at once.
 
     median ms of 100           child CPU        wall     own CPU
-    bare bash -c true               1.50        1.77        0.27
-    full_dkgi bash -c true         15.34       16.34        1.35
-    full_dkgi over bare            13.84       14.57               (must hold: 20)
+    bare bash -c true               1.58        1.90        0.26
+    full_dkgi over bare            14.22       16.33               (must hold: 20)
+    shell_only over bare           14.66       17.08               (must hold: 20)
+    one_program over bare          47.67       61.08               (must hold: 150, with one start of Python)
 
 `python tests/bench/jail.py [ROUNDS]`; the cases are interleaved, so only their differences count.
 Not covered: what a command does in its jail.

@@ -1,12 +1,13 @@
 """What the index of a graph of MAG's shape costs: `python tests/bench/kg_mag.py [PART]`.
 
-    PART 0.1   build s   peak MB   index MB   open ms   search p50 ms   p95 ms
-    csr        253 (23)      353        152        61       1.1 (1.1)   43.8 (3.6)
-    tantivy    261 (36)      452        178       115       1.6 (1.4)   29.7 (2.6)
+               build s   peak MB   index MB   open ms   search p50 ms   p95 ms
+    csr     1173 (236)      1423       1361        35      25.7 (7.0)   83.5 (22.2)
+    tantivy 1842 (357)      1710       1589        77      31.9 (9.3)   73.8 (16.9)
 
-Wall time, CPU time in brackets, on 2 cores that 20 other processes shared. Synthetic: 1,872,968 nodes of four types, 700,244 of them papers with titles and abstracts,
-19,919,698 rows in four relations; or a part of each, such as 0.1. The whole takes 10 GB on disk while it runs. The index is made in a process of its own; peak memory is that process's resident set,
-mapped files included. Queries have 3 to 6 words of a random paper.
+Wall time, CPU time in brackets, on 2 cores that 20 other processes shared. Synthetic: 1,872,968 nodes of four types, 700,244
+of them papers with titles and abstracts, 19,919,698 rows in four relations; or a part of each, such as 0.1. The whole takes
+10 GB on disk while it runs. The index is made in a process of its own; peak memory is that process's resident set, mapped
+files included. Queries have 3 to 6 words of a random paper.
 Not covered: the real MAG, whose words are more varied; scores (kg.py).
 """
 
