@@ -29,6 +29,8 @@ def difference(one: Scored, other: Scored) -> str:
     """`100 questions: H@1 +83.0 (75.0 to 90.0), ...`: `one` minus `other`; SetupError where they share no question."""
     mine, theirs = _by_question(one), _by_question(other)
     shared = sorted(mine.keys() & theirs.keys())
+    if not mine or not theirs:
+        raise SetupError("one of these cells has no finished question yet: the command that made it goes on with it")
     if not shared:
         raise SetupError("these cells have no question in common: compare cells of one data set and split")
     parts = []

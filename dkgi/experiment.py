@@ -11,6 +11,7 @@ Not covered: many cells at once.
 import errno
 import hashlib
 import json
+import os
 import platform
 import subprocess
 from collections import Counter
@@ -253,8 +254,11 @@ def _git_commit() -> str:
     if not (root / ".git").exists():
         return ""
     command = ["git", "-C", str(root), "rev-parse", "HEAD"]
+    # Not the whole environment, which holds the key.
+    environment = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
     try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True, env=environment)
+        return done.stdout.strip()
     except (OSError, subprocess.SubprocessError):
         return ""
 
@@ -284,7 +288,7 @@ def _say_price(experiment: Experiment, ledger: Ledger, queries: int) -> None:
     if queries and expected_dollars(experiment.tools, experiment.model.prices):
         cap = experiment.limits.usd_run
         bound = "no cap (limits.usd_run=null)" if cap is None else f"limits.usd_run={cap:g}"
-        line = f"{queries:,} queries to answer, {_price(experiment, queries)}; ${ledger.spent_usd:,.4f} spent so far, {bound}"
+        line = f"{_queries(queries)} to answer, {_price(experiment, queries)}; ${ledger.spent_usd:,.4f} spent so far, {bound}"
         console.stderr().print(line, soft_wrap=True)
 
 
@@ -295,8 +299,12 @@ def _report_dry_run(experiment: Experiment, queries: list[Query], prompt: str, c
     price = _price(experiment, len(left))
     with console.printing():
         console.stdout().print(prompt, soft_wrap=True)
-    console.stderr().print(f"cell {cell}: {len(left)} queries to answer, {price}. Nothing was run.", soft_wrap=True)
+    console.stderr().print(f"cell {cell}: {_queries(len(left))} to answer, {price}. Nothing was run.", soft_wrap=True)
     return 0
+
+
+def _queries(number: int) -> str:
+    return f"{number:,} query" if number == 1 else f"{number:,} queries"
 
 
 def _say_what_failed(results: Sequence[QueryResult]) -> None:
@@ -313,12 +321,13 @@ def _say_what_next(cell: Cell, missing: int, experiment: Experiment, ledger: Led
     err = console.stderr()
     if missing:
         refusals = [f"{reason}; raise it" for reason in ledger.refused.values()]
-        why = "wait for money (" + " and ".join(refusals) + ")" if refusals else "are not finished"
+        waits, are, them = ("waits", "is", "it") if missing == 1 else ("wait", "are", "them")
+        why = f"{waits} for money ({' and '.join(refusals)})" if refusals else f"{are} not finished"
         finished = sum(result.cost_usd or 0.0 for result in cell.results())
         # A request that was cut off counts at its highest price.
-        begun = ledger.spent_usd - finished
+        begun = ledger.spent_usd + ledger.held_usd - finished
         cost = f", which have cost ${tables.dollars(begun)} so far" if begun > LEAST_USD else ""
-        err.print(f"{missing} queries {why}{cost}: the same command goes on with them", soft_wrap=True)
+        err.print(f"{_queries(missing)} {why}{cost}: the same command goes on with {them}", soft_wrap=True)
     err.print(f"cell {cell.id} is in {cell.folder}", soft_wrap=True)
     if experiment.keep_scratch:
         err.print(f"what agents wrote is in {cache_dir() / 'kept'}; commands.jsonl says which folder", soft_wrap=True)

@@ -214,7 +214,7 @@ def test_output_that_cannot_be_written_is_named_in_one_line(
     with Path("/dev/full").open("w") as full:
         _, stderr = end(dkgi(*arguments, stdout=full, PYTHONUNBUFFERED=unbuffered), code=2)
     *progress, line = stderr.splitlines()
-    assert all(earlier.startswith(("hpo · test", "1 queries to answer")) for earlier in progress)
+    assert all(earlier.startswith(("hpo · test", "1 query to answer")) for earlier in progress)
     assert line.startswith("dkgi: standard output cannot be written: No space left on device")
 
 

@@ -89,7 +89,7 @@ def test_without_a_key_that_can_be_sent_one_line_says_so_before_anything_is_made
         assert broken.startswith("dkgi: OPENAI_API_KEY: ")
         assert KEY not in broken
         assert list((tmp_path / "runs").glob("*")) == []
-        assert "1 queries to answer" in end(dkgi(server, "limit=1", "dry_run=true", OPENAI_API_KEY=""))
+        assert "1 query to answer" in end(dkgi(server, "limit=1", "dry_run=true", OPENAI_API_KEY=""))
 
 
 def test_the_cap_of_a_run_puts_queries_off_and_a_higher_one_goes_on_with_the_bill(dkgi: Start, tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_the_cap_of_a_query_holds_up_no_other(dkgi: Start, tmp_path: Path) -> No
         said = end(
             dkgi(server, "limit=2", "tracking=none", "model.max_output_tokens=1000", "limits.usd_query=0.01"), code=1
         )
-    assert "1 queries wait for money (limits.usd_query=0.01: $" in said
+    assert "1 query waits for money (limits.usd_query=0.01: $" in said
     assert len(results(tmp_path)) == 1
 
 
@@ -213,7 +213,7 @@ def test_no_key_in_anything_that_a_run_writes_or_starts(model: str, dkgi: Start,
         ]
     assert all(KEY in value for value in sent)
     assert any("sleep" in " ".join(arguments) for arguments, _ in jails)
-    assert not any(KEY in text for arguments, environment in jails for text in (*arguments, *environment))
+    assert [words for words, environment in jails if KEY in " ".join((*words, *environment))] == []
     assert KEY not in said
     assert [result.stops for result in results(tmp_path)] == [("model_error", "answered"), ("answered",)]
     assert findings(tmp_path / "runs", KEY) == findings(data / "kept", KEY) == []
@@ -250,11 +250,15 @@ def watch(process: subprocess.Popen[str]) -> set[tuple[tuple[str, ...], tuple[st
     """Arguments and environment of everything that the process starts, until its first command has slept."""
     seen: set[tuple[tuple[str, ...], tuple[str, ...]]] = set()
     parent = psutil.Process(process.pid)
+    own = parent.cmdline()
     while process.poll() is None and not any(arguments[:1] == ("sleep",) for arguments, _ in seen):
         for child in parent.children(recursive=True):
             with suppress(psutil.Error):
+                arguments = child.cmdline()
                 environment = tuple(f"{name}={value}" for name, value in child.environ().items())
-                seen.add((tuple(child.cmdline()), environment))
+                # Until it starts its program, a new process still is a copy of its parent.
+                if own != arguments == child.cmdline():
+                    seen.add((tuple(arguments), environment))
         time.sleep(0.01)
     return seen
 

@@ -1,8 +1,8 @@
 """What a harness cannot hold, as its YAML lists it, and the line that tells a user so.
 
 >>> rule = Cannot(key="tools.programs", why="its JavaScript tool is a language", values=None)
->>> faults("codex", [rule], {"tools": {"programs": ["rg", "cat"]}})
-['tools.programs: harness=codex cannot hold this: its JavaScript tool is a language']
+>>> faults("codex", [rule], {"tools": {"name": "mine", "programs": ["rg", "cat"]}})
+['tools=mine: harness=codex cannot hold it: its JavaScript tool is a language']
 
 Not covered: what else of a configuration does not fit together (config.py).
 """
@@ -25,7 +25,13 @@ class Cannot:
 def faults(harness: str, rules: Sequence[Cannot], config: Mapping[str, Any]) -> list[str]:
     """A line for each rule that `config`, or the part of it that is given, breaks."""
     broken = [rule for rule in rules if _has(rule, config)]
-    return [f"{rule.key}: harness={harness} cannot hold this: {rule.why}" for rule in broken]
+    return [f"{_option(rule.key, config)}: harness={harness} cannot hold it: {rule.why}" for rule in broken]
+
+
+def _option(key: str, config: Mapping[str, Any]) -> str:
+    """What the user chose, as on the command line; a sandbox has its kind for a name."""
+    group = key.split(".")[0]
+    return f"{group}={config[group].get('name') or config[group]['kind']}"
 
 
 def _has(rule: Cannot, config: Mapping[str, Any]) -> bool:

@@ -111,7 +111,8 @@ class _Run:
         model = task.model
         if not isinstance(model, ProviderModel):
             model = play_in_codex(model, task.prompt, task.policy.tools, self.shape)
-        with task.gateway.session(model, task.on_step, max_turns=task.policy.max_turns, merge=False) as session:
+        max_turns = task.policy.max_turns or task.limits.max_turns
+        with task.gateway.session(model, task.on_step, max_turns=max_turns, merge=False) as session:
             try:
                 with self._folder() as folder:
                     code, told = self._drive(session, folder)

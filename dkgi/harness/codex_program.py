@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dkgi.paths import cache_dir
+from dkgi.paths import cache_dir, data_dir
 from dkgi.types import SetupError
 
 LAYOUT = "codex-package.json"
@@ -64,6 +64,9 @@ def find_codex(version: str) -> Program:
             return Program(folder, version)
         seen.append(found)
     there = f"this is {seen[0]}" if seen else "it is not installed"
+    known = sorted(path.name for path in (data_dir("sandbox") / "codex").iterdir())
+    if version not in known:
+        raise SetupError(f"harness.version: Codex {version} is needed and {there}; use {' or '.join(known)}")
     raise SetupError(
         f"harness.version: Codex {version} is needed and {there}; pip install openai-codex-cli-bin=={version}, or "
         f"python -m dkgi.nodetools codex@{version}, or use harness=native"

@@ -61,7 +61,9 @@ class ReplaySpec:
         recorded = Cell(runs_dir() / "cells" / self.cell).manifest["axes"]
         for axis in _SAME_AXES:
             if recorded[axis] != axes[axis]:
-                raise ValueError(f"model.cell: {self.cell} was recorded with {axis} {recorded[axis]}, not {axes[axis]}")
+                raise ValueError(
+                    f"model.cell: {self.cell} was recorded with {axis}={recorded[axis]}, not {axes[axis]}; set it so"
+                )
 
 
 class Replay:

@@ -333,6 +333,14 @@ def test_a_policy_of_one_turn_has_one(run: Run, tmp_path: Path) -> None:
     assert (ran.attempt.stop, ran.attempt.turns) == ("turn_limit", 1)
 
 
+def test_it_has_no_limit_of_turns_but_the_one_that_is_asked_for(run: Run, tmp_path: Path) -> None:
+    assert load(["harness=codex"]).limits.max_turns is None
+    assert load(["harness=codex", "limits.max_turns=2"]).limits.max_turns == 2
+    model = scripted(tmp_path, *[{"calls": [call("bash", command="true")]}] * 3, {"text": ANSWER})
+    ran = run(model, limits=replace(LIMITS, max_turns=2))
+    assert (ran.attempt.stop, ran.attempt.turns) == ("turn_limit", 2)
+
+
 def test_the_time_limit_ends_everything_and_nothing_is_left(run: Run, tmp_path: Path) -> None:
     mark = f"sleep 98{time.time_ns() % 10**6}"
     started = time.monotonic()

@@ -65,10 +65,10 @@ def test_why_a_run_failed_is_its_last_word() -> None:
 @pytest.mark.parametrize(
     ("overrides", "line"),
     [
-        (["tools=shell_only"], "tools.programs: harness=codex cannot hold this: its JavaScript tool is a"),
-        (["tools=one_program"], "tools.programs: harness=codex cannot hold this: its JavaScript tool is a"),
-        (["model=claude"], "model.kind: harness=codex cannot hold this: it speaks OpenAI's Responses API alone"),
-        (["sandbox=nsjail_no_proc"], "sandbox.kind: harness=codex cannot hold this: its own sandbox needs"),
+        (["tools=shell_only"], "tools=shell_only: harness=codex cannot hold it: its JavaScript tool is a"),
+        (["tools=one_program"], "tools=one_program: harness=codex cannot hold it: its JavaScript tool is a"),
+        (["model=claude"], "model=claude: harness=codex cannot hold it: it speaks OpenAI's Responses API alone"),
+        (["sandbox=nsjail_no_proc"], "sandbox=nsjail_no_proc: harness=codex cannot hold it: its own sandbox needs"),
     ],
 )
 def test_what_it_cannot_hold_is_told_in_one_line(overrides: list[str], line: str) -> None:
@@ -80,13 +80,13 @@ def test_what_it_cannot_hold_is_told_in_one_line(overrides: list[str], line: str
 def test_a_policy_is_refused_before_any_run() -> None:
     spec = load(["harness=codex"]).harness
     assert isinstance(spec, CodexSpec)
-    with pytest.raises(SetupError, match=r"tools\.programs"):
+    with pytest.raises(SetupError, match=r"tools=shell_only: harness=codex cannot hold it"):
         Codex(spec).check(load(["tools=shell_only"]).tools)
 
 
 def test_another_release_is_not_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DKGI_DATA", str(tmp_path))
-    with pytest.raises(SetupError, match=r"Codex 9\.9\.9 is needed .* or use harness=native") as error:
+    with pytest.raises(SetupError, match=r"Codex 9\.9\.9 is needed .*; use 0\.156\.1 or 0\.171\.0") as error:
         find_codex("9.9.9")
     assert "\n" not in str(error.value)
     folder = tmp_path / "tools/codex-9.9.9/node_modules/@openai/codex-linux-x64/vendor/x86_64-unknown-linux-musl"
