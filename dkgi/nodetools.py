@@ -149,7 +149,7 @@ def _node() -> tuple[Path, Path]:
     node, npm = shutil.which("node"), shutil.which("npm")
     if not node or not npm:
         raise SetupError(f"node: no node and npm on the PATH; pip install 'dkgi[pi]' brings both, {_OTHERWISE}")
-    done = subprocess.run([node, "--version"], capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run([node, "--version"], capture_output=True, text=True, timeout=30, check=False, env={})
     number = re.match(r"v(\d+)\.(\d+)", done.stdout)
     if not number or (int(number[1]), int(number[2])) < _OLDEST_NODE:
         oldest = ".".join(map(str, _OLDEST_NODE))
