@@ -313,7 +313,9 @@ def test_pi_that_cannot_start_says_why(seat: Seat, tmp_path: Path) -> None:
 
 @needs_pi
 def test_past_its_memory_pi_is_ended_and_the_attempt_void(seat: Seat, tmp_path: Path) -> None:
-    attempt, _ = run(seat, tmp_path, scripted(tmp_path, [{"text": ANSWER}]), spec=replace(SPEC, memory_mb=40))
+    # It is looked at once a second.
+    slow = scripted(tmp_path, [{"calls": [bash("sleep 20")]}, {"text": ANSWER}])
+    attempt, _ = run(seat, tmp_path, slow, spec=replace(SPEC, memory_mb=40))
     assert (attempt.stop, "harness.memory_mb=40" in attempt.error) == ("sandbox_error", True)
 
 

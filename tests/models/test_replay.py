@@ -175,5 +175,5 @@ def test_the_beginning_of_an_id_names_one_cell_and_the_whole_id_is_what_counts(c
 @pytest.mark.parametrize("axis", AXES)
 def test_a_cell_that_was_composed_otherwise_is_refused(cell: Cell, axis: str) -> None:
     spec(cell).check(AXES)
-    with pytest.raises(ValueError, match=f"recorded with {axis} {AXES[axis]}, not other"):
+    with pytest.raises(ValueError, match=f"recorded with {axis}={AXES[axis]}, not other"):
         spec(cell).check({**AXES, axis: "other"})
