@@ -5,7 +5,7 @@
     tantivy           64 (62)   310       12    9.6 (9.6)   19.4 (19.4)          22
 
 Wall time, CPU time in brackets, on 2 cores with little else to do; tantivy's MB include the arrays, which it needs as well. So csr
-is the default at every size. The first 20 nodes agree to 0.997; the hub takes 8 ms CPU.
+is the default at every size. The first 20 nodes agree to 0.997; the hub takes 7 ms.
 
 A synthetic graph: nodes of about 30 words (Zipf over 200,000), queries
 of 3 to 6 words of a random node, k 20.
