@@ -321,12 +321,12 @@ def _say_what_next(cell: Cell, missing: int, experiment: Experiment, ledger: Led
     err = console.stderr()
     if missing:
         refusals = [f"{reason}; raise it" for reason in ledger.refused.values()]
-        waits, are, them = ("waits", "is", "it") if missing == 1 else ("wait", "are", "them")
+        waits, are, have, them = ("waits", "is", "has", "it") if missing == 1 else ("wait", "are", "have", "them")
         why = f"{waits} for money ({' and '.join(refusals)})" if refusals else f"{are} not finished"
         finished = sum(result.cost_usd or 0.0 for result in cell.results())
         # A request that was cut off counts at its highest price.
         begun = ledger.spent_usd + ledger.held_usd - finished
-        cost = f", which have cost ${tables.dollars(begun)} so far" if begun > LEAST_USD else ""
+        cost = f", which {have} cost ${tables.dollars(begun)} so far" if begun > LEAST_USD else ""
         err.print(f"{_queries(missing)} {why}{cost}: the same command goes on with {them}", soft_wrap=True)
     err.print(f"cell {cell.id} is in {cell.folder}", soft_wrap=True)
     if experiment.keep_scratch:

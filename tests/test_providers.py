@@ -176,6 +176,26 @@ def test_a_request_that_a_kill_cut_off_counts_at_its_bound_and_its_query_goes_fi
     assert [(result.interrupted, result.usage.complete) for result in rest] == [(0, True)] * 2
 
 
+@pytest.mark.parametrize("harness", ["native", "pi"])
+def test_after_ctrl_c_what_was_under_way_is_told_and_is_what_the_next_run_counts(
+    dkgi: Start, data: Path, harness: str
+) -> None:
+    if harness == "pi" and not (data / "tools" / "pi-0.65.0").exists():
+        pytest.skip("Pi 0.65.0 is not installed: python -m dkgi.nodetools")
+    options = ["limit=1", "tracking=none", "model.max_output_tokens=1000", f"harness={harness}"]
+    with Loopback([LOOK, Turn(fault="silence")]) as server:
+        process = dkgi(server, *options)
+        wait_for(lambda: len(server.requests) == 2)
+        process.send_signal(signal.SIGINT)
+        said = end(process, code=130)
+        server.turns = [ANSWER]
+        later = end(dkgi(server, *options))
+    (told,) = re.findall(r"1 query is not finished, which has cost \$([\d.]+) so far", said)
+    (counted,) = re.findall(r"\$([\d.]+) spent so far", later)
+    assert float(told) == pytest.approx(float(counted), abs=1e-4)
+    assert float(told) > EACH / 2
+
+
 def test_a_replayed_cell_has_equal_answers_and_figures_at_no_cost_and_without_a_key(
     dkgi: Start, tmp_path: Path, data: Path
 ) -> None:
