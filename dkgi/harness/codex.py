@@ -16,8 +16,7 @@ import json
 import math
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -27,18 +26,16 @@ from dkgi.harness.cannot import Cannot, faults
 from dkgi.harness.codex_events import Events
 from dkgi.harness.codex_local import play_in_codex
 from dkgi.harness.codex_program import Program, find_codex
-from dkgi.harness.native import ERROR_STOPS
+from dkgi.harness.program import LOOK_S, ended, program_folder, told_by
 from dkgi.jail.cli import CliBox, CliProcess, as_owner, cli
 from dkgi.jail.profile import TMP
 from dkgi.jail.quota import Quota, Taken
-from dkgi.jail.scratch import remove_tree
 from dkgi.kg.remote import RemoteTool
 from dkgi.models.provider import ProviderModel
 from dkgi.paths import data_dir
 from dkgi.types import (
     Attempt,
     Face,
-    ModelError,
     SandboxError,
     Session,
     SetupError,
@@ -50,9 +47,6 @@ from dkgi.types import (
 )
 
 _END_S = 5.0
-_LOOK_S = 0.25
-_TOLD = 2000
-"""Characters of what Codex says of its failure that are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +108,7 @@ class _Run:
         max_turns = task.policy.max_turns or task.limits.max_turns
         with task.gateway.session(model, task.on_step, max_turns=max_turns, merge=False) as session:
             try:
-                with self._folder() as folder:
+                with program_folder(task.workspace) as folder:
                     code, told = self._drive(session, folder)
             except SandboxError as error:
                 return self._end("sandbox_error", session, error=str(error))
@@ -136,8 +130,7 @@ class _Run:
             reader.join(_END_S)
             if process.killed_by == "memory":
                 raise SandboxError(f"Codex used more memory than harness.memory_mb={self.spec.memory_mb}")
-        told = stderr.read_bytes()[-_TOLD:].decode(errors="replace").strip()
-        return None if process.killed_by == "time" else code, told
+        return None if process.killed_by == "time" else code, told_by(stderr)
 
     def _wait(self, process: CliProcess, quota: Quota) -> int | None:
         """Its exit code; None where it had to be killed, since its time was over or the run is stopped.
@@ -146,7 +139,7 @@ class _Run:
         """
         while self._seconds_left() > 0 and not self.task.cancelled():
             with contextlib.suppress(TimeoutError):
-                return process.wait(min(_LOOK_S, max(0.0, self._seconds_left())))
+                return process.wait(min(LOOK_S, max(0.0, self._seconds_left())))
             if not quota.holds():
                 raise SandboxError(f"Codex and its commands keep more than harness.scratch_mb={self.spec.scratch_mb}")
         process.kill()
@@ -160,16 +153,6 @@ class _Run:
     def _read(self, process: CliProcess) -> None:
         with contextlib.suppress(OSError, ValueError):  # closed under its hands
             self.events.read(process.stdout)
-
-    @contextmanager
-    def _folder(self) -> Iterator[Path]:
-        """Beside the attempt's own folders, and gone with what Codex kept there when it has ended."""
-        folder = self.task.workspace.scratch_dir.parent / "cli"
-        folder.mkdir(mode=0o700)
-        try:
-            yield folder
-        finally:
-            remove_tree(folder)
 
     def _words(self, face: Face, home: Path) -> list[str]:
         """The relay's command line, and Codex's in it. The catalog that it is to read is written to its home."""
@@ -211,20 +194,10 @@ class _Run:
         )
 
     def _ended(self, session: Session, code: int | None, told: str) -> Attempt:
-        """How the attempt stopped. What ended a request counts before what Codex made of that."""
-        late = code is None or self._seconds_left() <= 0
-        fault, last, text = session.fault, session.last, self.events.answer
-        if fault is not None and not isinstance(fault, ModelError):
-            raise fault
-        if late:
-            return self._end("time_limit", session, text, error=f"{fault.kind}: {fault}" if fault else "")
-        if session.over_turns:
-            return self._end("turn_limit", session)
-        if fault is not None:
-            stop = ERROR_STOPS.get(fault.kind, "model_error")
-            return self._end(stop, session, error=f"{fault.kind}: {fault}")
-        if last is not None and last.stop == "refused":
-            return self._end("refused", session, last.text)
+        """How the attempt stopped."""
+        last, text = session.last, self.events.answer
+        if ending := ended(session, late=code is None or self._seconds_left() <= 0):
+            return self._end(ending.stop, session, ending.answer, error=ending.error)
         # A reply that was cut short is an error to Codex, and an answer that cannot be read to everybody else.
         if code == 0 or (last is not None and last.stop == "length"):
             return self._end("answered", session, text if last is None or last.calls else last.text)

@@ -13,26 +13,21 @@ Not covered: how Pi is started (pi_program.py) and spoken to (pi_rpc.py).
 
 import contextlib
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from dkgi.context import Level3
 from dkgi.harness.cannot import Cannot, faults
-from dkgi.harness.native import ERROR_STOPS, TOOLS
+from dkgi.harness.native import TOOLS
 from dkgi.harness.pi_program import arguments, box, find_program, level
 from dkgi.harness.pi_rpc import Events, Rpc
+from dkgi.harness.program import LOOK_S, TOLD, ended, program_folder, told_by
 from dkgi.jail.cli import CliProcess, cli
-from dkgi.jail.scratch import remove_tree
-from dkgi.types import Attempt, Face, ModelError, SandboxError, Session, SetupError, Stop, Task, ToolPolicy, Usage
+from dkgi.types import Attempt, Face, SandboxError, Session, SetupError, Stop, Task, ToolPolicy, Usage
 
-_LOOK_S = 0.25
 _ABORT_S = 3.0
 _BACKSTOP_S = 30.0
-_TOLD = 2000
-"""Characters of what Pi says of its failure that are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +89,7 @@ class _Run:
         max_turns = task.policy.max_turns or task.limits.max_turns
         with task.gateway.session(task.model, task.on_step, max_turns=max_turns, merge=True) as session:
             try:
-                with self._folder() as folder:
+                with program_folder(task.workspace) as folder:
                     self._drive(session, folder)
             except _Crash as crash:
                 return self._ended(session, crash=str(crash))
@@ -128,7 +123,7 @@ class _Run:
         """Why Pi has ended before its answer."""
         if process.killed_by == "memory":
             return SandboxError(f"Pi used more memory than harness.memory_mb={self.spec.memory_mb}")
-        return _Crash(f"Pi ended before its answer: {_told(stderr)}")
+        return _Crash(f"Pi ended before its answer: {told_by(stderr)}")
 
     def _check(self, rpc: Rpc, process: CliProcess, face: Face, stderr: Path) -> None:
         """Pi is as it was configured. Settings that it cannot read are a warning to it, and it goes on without."""
@@ -144,8 +139,8 @@ class _Run:
             raise SetupError(
                 f"model.effort: Pi {self.spec.version} drives {face.model} at {state['thinkingLevel']}, not at {face.effort}"
             )
-        if state["autoCompactionEnabled"] or state["model"]["id"] != face.model or "Warning: (" in _told(stderr):
-            raise _Crash(f"Pi is not as it was configured: {_told(stderr)}")
+        if state["autoCompactionEnabled"] or state["model"]["id"] != face.model or "Warning: (" in told_by(stderr):
+            raise _Crash(f"Pi is not as it was configured: {told_by(stderr)}")
 
     def _follow(self, rpc: Rpc, deadline: float) -> None:
         """Take events until the last one. Raises TimeoutError at the deadline, SandboxError where tools are gone."""
@@ -158,41 +153,25 @@ class _Run:
         """As Rpc.next; that the run is over is the end of its time, too."""
         while True:
             try:
-                return rpc.next(min(deadline, time.monotonic() + _LOOK_S))
+                return rpc.next(min(deadline, time.monotonic() + LOOK_S))
             except TimeoutError:
                 if self.task.cancelled() or time.monotonic() >= deadline:
                     raise
 
-    @contextmanager
-    def _folder(self) -> Iterator[Path]:
-        """Beside the attempt's own folders, and gone with what Pi kept there when it has ended."""
-        folder = self.task.workspace.scratch_dir.parent / "cli"
-        folder.mkdir(mode=0o700)
-        try:
-            yield folder
-        finally:
-            remove_tree(folder)
-
     def _ended(self, session: Session, crash: str = "") -> Attempt:
-        """How the attempt stopped. What ended a request counts before what Pi made of that."""
-        fault, last, events = session.fault, session.last, self.events
-        if fault is not None and not isinstance(fault, ModelError):
-            raise fault
-        told = f"{fault.kind}: {fault}" if fault else ""
-        if self.late or time.monotonic() >= self.deadline:
-            return self._end("time_limit", session, last.text if last else "", error=told)
-        if fault is not None:
-            return self._end(ERROR_STOPS.get(fault.kind, "model_error"), session, error=told)
-        if session.over_turns:
-            return self._end("turn_limit", session)
+        """How the attempt stopped."""
+        last, events = session.last, self.events
+        ending = ended(session, late=self.late or time.monotonic() >= self.deadline)
+        if ending and ending.stop != "refused":
+            return self._end(ending.stop, session, ending.answer, error=ending.error)
         if events.native:
             return self._end("sandbox_error", session, error=events.native)
-        if last is not None and last.stop == "refused":
-            return self._end("refused", session, last.text)
+        if ending:
+            return self._end(ending.stop, session, ending.answer)
         if not crash and last is not None and not last.calls and events.reason in ("stop", "length"):
             return self._end("answered", session, last.text)
         why = crash or f"Pi ended without an answer ({events.reason}): {events.failure}"
-        return self._end("crashed", session, error=why[:_TOLD])
+        return self._end("crashed", session, error=why[:TOLD])
 
     def _end(self, stop: Stop, session: Session, answer: str = "", *, error: str = "") -> Attempt:
         wall = time.monotonic() - self.started
@@ -214,8 +193,3 @@ class _Run:
         return tuple(
             flag for flag, same in (("usage_mismatch", same_usage), ("answer_mismatch", same_answer)) if not same
         )
-
-
-def _told(stderr: Path) -> str:
-    """The end of what Pi said on standard error."""
-    return stderr.read_bytes()[-_TOLD:].decode(errors="replace").strip()

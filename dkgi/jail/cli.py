@@ -26,9 +26,9 @@ from typing import IO, Literal
 
 from dkgi.jail.diagnosis import Surroundings, cause
 from dkgi.jail.mounts import DEVICES, etc, processes, system
-from dkgi.jail.nsjail import Field, Message, Word, arguments, bind, complaints, text, tmpfs, variable
+from dkgi.jail.nsjail import Field, Message, Word, arguments, bind, complaints, text, tmpfs
 from dkgi.jail.preflight import Hidden, check_sources
-from dkgi.jail.profile import Host, find_host, identity
+from dkgi.jail.profile import Host, find_host, frame
 from dkgi.process import Lifeline, kill_tree, memory, tree
 from dkgi.types import Box, SandboxError
 
@@ -197,20 +197,9 @@ def _says(started: int) -> bool:
 
 def _config(box: CliBox, host: Host, uid: int, hidden: Sequence[Path], started: int) -> str:
     fields: Message = [
-        ("mode", Word("ONCE")),
-        ("hostname", "localhost"),
-        ("cwd", box.cwd),
-        ("time_limit", int(box.wall_s) + 30),  # a backstop: the host's own clock is the limit
-        ("log_level", Word("WARNING")),
+        *frame(box.cwd, box.env, box.wall_s, uid),
         ("pass_fd", started),
-        ("keep_env", False),
-        *(variable(name, value) for name, value in box.env),
-        ("keep_caps", False),
-        ("clone_newnet", True),
-        ("mount_proc", False),
-        ("nice_level", 0),
         ("seccomp_string", f"{_ALWAYS}{'' if box.nested else _NO_NAMESPACES}DEFAULT ALLOW\n"),
-        *identity(uid),
         *_limits(),
         *(("mount", mount) for mount in _mounts(box, host, uid, hidden)),
     ]

@@ -199,20 +199,9 @@ def config(
     has no way to start itself again either.
     """
     fields: Message = [
-        ("mode", Word("ONCE")),
-        ("hostname", "localhost"),
-        ("cwd", box.cwd),
-        ("time_limit", int(box.wall_s) + 30),  # a backstop: the host's own clock is the limit
-        ("log_level", Word("WARNING")),
-        ("keep_env", False),
-        *(variable(name, value) for name, value in box.env),
-        ("keep_caps", False),
-        ("clone_newnet", True),
+        *frame(box.cwd, box.env, box.wall_s, uid),
         ("iface_no_lo", True),
-        ("mount_proc", False),
-        ("nice_level", 0),
         ("seccomp_string", SYSTEM_CALLS),
-        *identity(uid),
         *_limits(spec),
         *(group.fields(memory_mb=spec.memory_mb, processes=spec.processes) if (group := spec.group()) else ()),
         *(("mount", mount) for mount in mounts(box, host, uid, hidden)),
@@ -225,7 +214,25 @@ def config(
     return text(fields) + "\n"
 
 
-def identity(uid: int) -> Iterator[Field]:
+def frame(cwd: str, env: Sequence[tuple[str, str]], wall_s: float, uid: int) -> Message:
+    """What all jails have: nothing of the host's environment, rights or network, and the host user `uid`."""
+    return [
+        ("mode", Word("ONCE")),
+        ("hostname", "localhost"),
+        ("cwd", cwd),
+        ("time_limit", int(wall_s) + 30),  # a backstop: the host's own clock is the limit
+        ("log_level", Word("WARNING")),
+        ("keep_env", False),
+        *(variable(name, value) for name, value in env),
+        ("keep_caps", False),
+        ("mount_proc", False),
+        ("nice_level", 0),
+        *_identity(uid),
+        ("clone_newnet", True),
+    ]
+
+
+def _identity(uid: int) -> Iterator[Field]:
     """Root becomes the unused id `uid` outright: folders below a mode-700 home stay mountable. A user maps its own id."""
     yield "clone_newuser", os.geteuid() != 0
     for kind in ("uidmap", "gidmap"):
