@@ -247,7 +247,8 @@ def test_the_time_limit_ends_a_slow_command_and_a_slow_model(
 ) -> None:
     started = time.monotonic()
     limits = replace(LIMITS, wall_s=8.0)
-    attempt, _ = run(seat, tmp_path, scripted(tmp_path, [reply, {"text": ANSWER}], 8), limits=limits)
+    # The model has time beyond the attempt's, so that it is Pi that has to be ended.
+    attempt, _ = run(seat, tmp_path, scripted(tmp_path, [reply, {"text": ANSWER}], 30), limits=limits)
     assert attempt.stop == "time_limit"
     assert time.monotonic() - started < 8 + 5
     cancel()
