@@ -57,6 +57,11 @@ def test_the_same_number_is_not_the_same_question_in_another_data_set() -> None:
         difference([pair(1, 1.0)], [pair(1, 0.0, query="What?")])
 
 
+def test_a_cell_without_a_finished_question_is_told_so() -> None:
+    with pytest.raises(SetupError, match="no finished question yet"):
+        difference([], [pair(1, 1.0)])
+
+
 def test_cells_are_called_by_what_differs(tmp_path: Path) -> None:
     cells = [write_cell(tmp_path, f"{place}" * 12, tools, [1.0]) for place, tools in enumerate(["all", "none", "none"])]
     assert labels(cells[:2]) == ["all", "none"]

@@ -23,7 +23,7 @@ from dkgi.console import fail, stderr
 from dkgi.kg.server import GraphServer
 from dkgi.paths import cache_dir, data_dir
 from dkgi.tools import GRAPH_TOOLS, run_call
-from dkgi.types import SetupError, Tool, ToolCall, ToolOutput
+from dkgi.types import SetupError, Tool, ToolCall, ToolOutput, ToolPolicy
 
 if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
@@ -60,15 +60,18 @@ def open_tools(overrides: list[str]) -> Mapping[str, Tool]:
         experiment = load(overrides)
     except HydraException as error:
         raise SetupError(" ".join(str(error).split())) from None
-    spec, policy = experiment.dataset, experiment.tools
-    names: tuple[str, ...] = GRAPH_TOOLS
-    if any(override.startswith("tools=") for override in overrides):
-        names = policy.client or tuple(name for name in policy.tools if name in GRAPH_TOOLS)
-    if not names:
-        raise SetupError(f"tools={policy.name}: it has no graph tools to serve; use tools=graph_tools")
+    named = any(override.startswith("tools=") for override in overrides)
+    spec, names = experiment.dataset, served(experiment.tools) if named else GRAPH_TOOLS
     dataset = prepare(spec, cache_dir())
     tools = graph_tools(open_index(dataset.export, spec.index, cache_dir()))
     return {name: tools[name] for name in names}
+
+
+def served(policy: ToolPolicy) -> tuple[str, ...]:
+    """The graph tools of a policy, its model's or its programs'. Raises SetupError where it has none."""
+    if names := policy.client or tuple(name for name in policy.tools if name in GRAPH_TOOLS):
+        return names
+    raise SetupError(f"tools={policy.name}: it has no graph tools to serve; use tools=graph_tools")
 
 
 def serve_stdio(tools: Mapping[str, Tool]) -> int:

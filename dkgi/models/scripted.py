@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from pydantic import TypeAdapter, ValidationError
+
 from dkgi.types import Item, Model, ModelError, Place, Prices, Reply, SetupError, ToolCall, ToolSpec, Usage
 
 
@@ -36,8 +38,13 @@ class Scripted:
 
     def __init__(self, spec: ScriptedSpec) -> None:
         try:
-            self._scripts: dict[str, list[list[dict[str, Any]]]] = json.loads(spec.replies.read_text())
-        except (OSError, ValueError) as error:
+            self._scripts = TypeAdapter(dict[str, list[list[dict[str, Any]]]]).validate_json(spec.replies.read_bytes())
+        except ValidationError as error:
+            fault = error.errors()[0]
+            where = "".join(f"[{part!r}]" for part in fault["loc"])
+            form = "its form is {query: [attempt: [reply, ...]]}"
+            raise SetupError(f"model.replies: cannot use {spec.replies}{where}: {fault['msg']}; {form}") from None
+        except OSError as error:
             raise SetupError(
                 f"model.replies: cannot use {spec.replies}: {error}; name a JSON file of replies"
             ) from None

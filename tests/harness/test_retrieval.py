@@ -54,6 +54,8 @@ def test_any_embedding_can_be_named(seat: Seat) -> None:
         replace(LETTERS, load="tests.harness.letters"),
         replace(LETTERS, encode="missing"),
         replace(LETTERS, arguments={"no_such": 1}),
+        replace(LETTERS, load="builtins:str", encode="join"),
+        replace(LETTERS, load="builtins:dict", encode="get"),
     ],
 )
 def test_an_embedding_that_does_not_work_is_a_setup_error_that_names_its_key(embedding: Embedding, seat: Seat) -> None:

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from dkgi.config import load
 from dkgi.kg.index import Index
-from dkgi.kg.mcp import main, make_server, serve_http
+from dkgi.kg.mcp import main, make_server, serve_http, served
 from dkgi.kg.server import GraphServer
 from dkgi.kg.tools import graph_tools
 from dkgi.paths import data_dir
@@ -94,6 +95,11 @@ def test_a_faulty_configuration_is_told_in_one_line(capsys: pytest.CaptureFixtur
         main(["dataset=nowhere"])
     assert exit_.value.code == 2
     assert capsys.readouterr().err.startswith("dkgi: ")
+
+
+def test_a_policy_is_served_its_own_tools_alone() -> None:
+    assert served(load(["tools=retrieval_only"]).tools) == ("get_schema", "search", "get_node")
+    assert served(load(["tools=graph_tools_code"]).tools) == GRAPH_TOOLS
 
 
 def test_a_policy_without_graph_tools_is_not_served(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,8 +7,10 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -275,6 +277,31 @@ print(right, os.wait()[1])
 """
     assert python(client_folder, program) == "True 0\n"
     assert seat.calls() == 221
+
+
+def test_a_program_waits_where_more_connect_than_are_let_in(client_folder: Path) -> None:
+    (client_folder / "socket").unlink()
+    with ExitStack() as stack:
+        listener = stack.enter_context(socket.socket(socket.AF_UNIX))
+        waiting = []
+        with address(client_folder / "socket") as name:
+            listener.bind(name)
+            listener.listen(0)
+            with suppress(BlockingIOError):
+                while True:
+                    waiting.append(stack.enter_context(socket.socket(socket.AF_UNIX)))
+                    waiting[-1].setblocking(False)
+                    waiting[-1].connect(name)
+        pool = stack.enter_context(ThreadPoolExecutor(1))
+        printed = pool.submit(python, client_folder, "print(graph.get_schema())")
+        time.sleep(1)
+        assert not printed.done()
+        for _ in waiting[1:]:
+            listener.accept()[0].close()
+        connection = stack.enter_context(listener.accept()[0])
+        assert json.loads(connection.recv(4096))["tool"] == "get_schema"
+        connection.sendall(b'{"text": "let in", "is_error": false}\n')
+        assert printed.result(30) == "let in\n"
 
 
 def test_a_server_that_is_gone_is_a_connection_error(client_folder: Path, server: GraphServer) -> None:

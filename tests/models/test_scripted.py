@@ -46,7 +46,7 @@ def test_a_script_that_ends_is_an_error_and_not_an_answer(tmp_path: Path) -> Non
         model(tmp_path, {"*": [[]]}).reply([], [])
 
 
-@pytest.mark.parametrize("content", ["", "{", "[1"])
+@pytest.mark.parametrize("content", ["[]", '{"*": [{"text": "x"}]}', "", "{", "[1"])
 def test_a_file_that_cannot_be_used_is_named(tmp_path: Path, content: str) -> None:
     path = tmp_path / "replies.json"
     path.write_text(content)
