@@ -14,15 +14,14 @@ import json
 import os
 import platform
 import subprocess
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, ExitStack, closing
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dkgi import __version__, console, signals, tracking
+from dkgi import __version__, console, notices, signals, tracking
 from dkgi.analysis import tables
 from dkgi.analysis.summary import summarise
 from dkgi.board import Board
@@ -43,7 +42,7 @@ from dkgi.models import open_models
 from dkgi.models.provider import ProviderSpec
 from dkgi.names import read_names
 from dkgi.paths import cache_dir, runs_dir
-from dkgi.pricing import dollars, expected_dollars
+from dkgi.pricing import dollars
 from dkgi.prompt import check_prompt, prompt_digest, render_prompt
 from dkgi.runner import CellRun, answer_queries
 from dkgi.seats import Seats, telling_names
@@ -54,7 +53,6 @@ from dkgi.types import Gateway, Query, QueryResult, RunStop, SafetyStop, SetupEr
 
 GIVE_UP = 5
 """So many queries at the start of a run, if all fail around the agent, end it: the others would fail the same way."""
-LEAST_USD = 1e-9
 _FULL_OR_READ_ONLY = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM}
 
 
@@ -93,7 +91,7 @@ def _run(experiment: Experiment) -> int:
     with Seats(experiment, dataset.export, cache_dir(), offered, engine) as seats, ExitStack() as stack:
         if experiment.dry_run:
             example = prompt(queries[0], seats.example)
-            return _report_dry_run(experiment, queries, example, cell_id(experiment, digests))
+            return notices.report_dry_run(experiment, queries, example, cell_id(experiment, digests))
         models = open_models(experiment.model)
         gateway = stack.enter_context(_gateway(seats.folder)) if experiment.harness.external else None
         facts = {"agent_programs": seats.programs, "index": dict(index.manifest) if index else None}
@@ -151,7 +149,7 @@ def _answer(experiment: Experiment, cell_run: CellRun, queries: list[Query], nod
         label += " · NO SANDBOX"
     earlier = [pair for pair in collector.scored if (pair[0].number, pair[0].repeat) in wanted]
     redo = {(query.number, repeat) for query, repeat in todo}
-    _say_price(experiment, cell_run.ledger, len(todo))
+    notices.say_price(experiment, cell_run.ledger, len(todo))
     code, fresh, gave_up = 0, list[QueryResult](), False
     try:
         with (
@@ -179,10 +177,10 @@ def _answer(experiment: Experiment, cell_run: CellRun, queries: list[Query], nod
     if scored:
         tables.show({label: summarise(scored)})
     missing = len(wanted) - len(scored)
-    _say_what_failed([result for result, _ in scored])
+    notices.say_what_failed([result for result, _ in scored])
     if gave_up:
         console.stderr().print(f"the first {GIVE_UP} queries all failed so, and no more were begun", soft_wrap=True)
-    _say_what_next(cell, missing, experiment, cell_run.ledger)
+    notices.say_what_next(cell, missing, experiment, cell_run.ledger)
     return code or int(missing > 0)
 
 
@@ -274,62 +272,3 @@ def _warn_of_other_code(cell: Cell) -> None:
 def _spent(experiment: Experiment, cell: Cell) -> float:
     """Dollars that all earlier runs of the cell have cost; also those whose queries are not finished."""
     return sum(dollars(usage, experiment.model.prices) or 0.0 for usage in cell.spent().values())
-
-
-def _price(experiment: Experiment, queries: int) -> str:
-    each = expected_dollars(experiment.tools, experiment.model.prices)
-    if each is None:
-        return "no price is known for this model"
-    return f"about ${each * queries:,.2f} (${each:.4f} a query)"
-
-
-def _say_price(experiment: Experiment, ledger: Ledger, queries: int) -> None:
-    """What is to be paid for, before the first request that costs anything."""
-    if queries and expected_dollars(experiment.tools, experiment.model.prices):
-        cap = experiment.limits.usd_run
-        bound = "no cap (limits.usd_run=null)" if cap is None else f"limits.usd_run={cap:g}"
-        line = f"{_queries(queries)} to answer, {_price(experiment, queries)}; ${ledger.spent_usd:,.4f} spent so far, {bound}"
-        console.stderr().print(line, soft_wrap=True)
-
-
-def _report_dry_run(experiment: Experiment, queries: list[Query], prompt: str, cell: str) -> int:
-    """What a run would do: one prompt to read (stdout), then cell, queries and price."""
-    done = Cell(runs_dir() / "cells" / cell)
-    left = [q for q in queries for repeat in range(experiment.repeats) if done.result(q.number, repeat) is None]
-    price = _price(experiment, len(left))
-    with console.printing():
-        console.stdout().print(prompt, soft_wrap=True)
-    console.stderr().print(f"cell {cell}: {_queries(len(left))} to answer, {price}. Nothing was run.", soft_wrap=True)
-    return 0
-
-
-def _queries(number: int) -> str:
-    return f"{number:,} query" if number == 1 else f"{number:,} queries"
-
-
-def _say_what_failed(results: Sequence[QueryResult]) -> None:
-    """The commonest failure around the agents, which scores do not show."""
-    reasons = Counter(f"{r.stops[-1]}: {r.error[:200]}" for r in results if r.outcome == "failed_infra")
-    if not reasons:
-        return
-    (reason, times), *others = reasons.most_common()
-    more = f", and {len(others)} other reasons" if others else ""
-    console.stderr().print(f"{times} times {reason}{more}; retry=infra tries such queries again", soft_wrap=True)
-
-
-def _say_what_next(cell: Cell, missing: int, experiment: Experiment, ledger: Ledger) -> None:
-    err = console.stderr()
-    if missing:
-        refusals = [f"{reason}; raise it" for reason in ledger.refused.values()]
-        waits, are, have, them = ("waits", "is", "has", "it") if missing == 1 else ("wait", "are", "have", "them")
-        why = f"{waits} for money ({' and '.join(refusals)})" if refusals else f"{are} not finished"
-        finished = sum(result.cost_usd or 0.0 for result in cell.results())
-        # A request that was cut off counts at its highest price.
-        begun = ledger.spent_usd + ledger.held_usd - finished
-        cost = f", which {have} cost ${tables.dollars(begun)} so far" if begun > LEAST_USD else ""
-        err.print(f"{_queries(missing)} {why}{cost}: the same command goes on with {them}", soft_wrap=True)
-    err.print(f"cell {cell.id} is in {cell.folder}", soft_wrap=True)
-    if experiment.keep_scratch:
-        err.print(f"what agents wrote is in {cache_dir() / 'kept'}; commands.jsonl says which folder", soft_wrap=True)
-    if isinstance(experiment.tracking, MlflowSpec):
-        err.print("compare cells in the MLflow UI: make ui (or python -m dkgi.ui)", soft_wrap=True)
