@@ -22,10 +22,11 @@ SANDBOX = SandboxSpec(
 
 
 @pytest.fixture(scope="session", autouse=True)
-def ctrl_c_works() -> None:
-    """A suite that was started in the background inherits that SIGINT is ignored; programs under test must not."""
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+def signals_work() -> None:
+    """A suite that was started in the background or under nohup inherits ignored signals; programs under test must not."""
+    for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 @pytest.fixture(scope="session")

@@ -21,6 +21,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from dkgi.types import Item, Model, ModelError, Place, Prices, Reply, SetupError, ToolCall, ToolSpec, Usage
 
+_SCRIPTS = TypeAdapter(dict[str, list[list[dict[str, Any]]]])
+
 
 @dataclass(frozen=True, slots=True)
 class ScriptedSpec:
@@ -38,13 +40,14 @@ class Scripted:
 
     def __init__(self, spec: ScriptedSpec) -> None:
         try:
-            self._scripts = TypeAdapter(dict[str, list[list[dict[str, Any]]]]).validate_json(spec.replies.read_bytes())
+            # Not by the validator's own parser, which refuses half a surrogate pair: a script may hold what models say.
+            self._scripts = _SCRIPTS.validate_python(json.loads(spec.replies.read_bytes()))
         except ValidationError as error:
             fault = error.errors()[0]
             where = "".join(f"[{part!r}]" for part in fault["loc"])
             form = "its form is {query: [attempt: [reply, ...]]}"
             raise SetupError(f"model.replies: cannot use {spec.replies}{where}: {fault['msg']}; {form}") from None
-        except OSError as error:
+        except (OSError, ValueError) as error:
             raise SetupError(
                 f"model.replies: cannot use {spec.replies}: {error}; name a JSON file of replies"
             ) from None
