@@ -1,92 +1,89 @@
-"""Compare finished cells question by question: `python -m dkgi.compare CELL CELL [CELL ...]`.
+"""Compare finished cells question by question: `python -m dkgi.compare CELL CELL [CELL ...] [--markdown FILE]`.
 
     $ python -m dkgi.compare 84f7 120f
     ...
-    full_dkgi minus no_edges, 100 questions: H@1 +83.0 (75.0 to 90.0), R@20 +64.2 (54.8 to 73.2), MRR +77.2 (70.0 to 83.7)
+    no_edges minus full_dkgi, 100 questions
+      -83.0 (-90.0 to -75.0)  -64.2 (-73.2 to -54.8)  -77.2 (-83.7 to -70.0)
+     p <0.0001, Holm <0.0001   p 0.0002, Holm 0.0002   p 0.0002, Holm 0.0002
+              alone 0 and 83
 
-CELL is the beginning of a cell's id. The table of all is followed by a line for each further cell: the first cell minus
-it, in percentage points with a 95% paired bootstrap interval over the questions that both have.
-Not covered: many comparisons at a time, for which these intervals are too narrow.
+CELL is the beginning of a cell's id, or the name of a grid: all of its cells, in its order. Cells are set against the
+first one, so `python -m dkgi.compare 84f7 my_grid` sets a grid's cells against one of its own, or against another.
+Not covered: the statistics (analysis/comparison.py).
 """
 
 import argparse
-from collections.abc import Iterable
-from statistics import fmean
+import sys
+from collections.abc import Sequence
+from pathlib import Path
 
 from dkgi import console
 from dkgi.analysis import tables
-from dkgi.analysis.statistics import bootstrap
-from dkgi.analysis.summary import SCORES, scored_results, summarise
+from dkgi.analysis.comparison import compare
+from dkgi.analysis.labels import label_cells
+from dkgi.analysis.markdown import markdown
+from dkgi.analysis.summary import scored_results
+from dkgi.files import write_atomically
 from dkgi.paths import runs_dir
 from dkgi.store import Cell, find_cells
-from dkgi.types import QueryResult, Score, SetupError
-
-Scored = list[tuple[QueryResult, Score]]
-NAMES = dict(zip(SCORES, ("H@1", "R@20", "MRR"), strict=True))
+from dkgi.types import SetupError
 
 
-def difference(one: Scored, other: Scored) -> str:
-    """`100 questions: H@1 +83.0 (75.0 to 90.0), ...`: `one` minus `other`; SetupError where they share no question."""
-    mine, theirs = _by_question(one), _by_question(other)
-    shared = sorted(mine.keys() & theirs.keys())
-    if not mine or not theirs:
-        raise SetupError("one of these cells has no finished question yet: the command that made it goes on with it")
-    if not shared:
-        raise SetupError("these cells have no question in common: compare cells of one data set and split")
-    parts = []
-    for metric, name in NAMES.items():
-        interval = bootstrap([_mean(mine[key], metric) - _mean(theirs[key], metric) for key in shared])
-        low, high = (f"{100 * bound:.1f}" for bound in (interval.low, interval.high))
-        parts.append(f"{name} {100 * interval.mean:+.1f} ({low} to {high})")
-    return f"{len(shared):,} questions: {', '.join(parts)}"
+def named(names: Sequence[str], runs: Path) -> list[Cell]:
+    """The cells of the command line, each once, in its order. Raises SetupError where a name is not clear."""
+    cells: dict[str, Cell] = {}
+    for name in names:
+        found = find_cells(runs, [name])
+        begun = [cell.id for cell in found if cell.id.startswith(name)]
+        if len(begun) == len(found) > 1:
+            raise SetupError(f"{name}: several cells have ids that begin so, {', '.join(begun)}; say more of one")
+        cells |= {cell.id: cell for cell in found}
+    if len(cells) < 2:
+        raise SetupError("CELL: name two or more different cells, or a grid of as many")
+    return list(cells.values())
 
 
-def _by_question(scored: Scored) -> dict[tuple[str, int, str], list[Score]]:
-    """Scores of all repeats; a question is told by its text as well, since numbers are those of one data set."""
-    found: dict[tuple[str, int, str], list[Score]] = {}
-    for result, score in scored:
-        found.setdefault((result.dataset, result.number, result.query), []).append(score)
-    return found
-
-
-def _mean(scores: Iterable[Score], metric: str) -> float:
-    return fmean(getattr(score, metric) for score in scores)
-
-
-def labels(cells: list[Cell]) -> list[str]:
-    """The names of what is not the same in all cells; the id where these do not tell them apart."""
-    axes = [cell.manifest["axes"] for cell in cells]
-    differing = [axis for axis in axes[0] if len({each.get(axis) for each in axes}) > 1]
-    found = [" · ".join(str(each.get(axis)) for axis in differing) for each in axes]
-    return [
-        label if label and found.count(label) == 1 else f"{label} {cell.id}".strip()
-        for label, cell in zip(found, cells, strict=True)
-    ]
+def labels(cells: Sequence[Cell]) -> list[str]:
+    """What tells each cell from the others."""
+    manifests = [cell.manifest for cell in cells]
+    return label_cells(
+        [each["axes"] for each in manifests], [each["config"] for each in manifests], [c.id for c in cells]
+    )
 
 
 def main() -> None:
     """Run the command line of this process."""
     parser = argparse.ArgumentParser(prog="python -m dkgi.compare", description="Compare cells question by question.")
     parser.add_argument(
-        "cells", nargs="+", metavar="CELL", help="the beginning of a cell's id; the first is compared with each"
+        "cells",
+        nargs="+",
+        metavar="CELL",
+        help="the beginning of a cell's id, or a grid's name; the first is the measure",
     )
+    parser.add_argument("--markdown", metavar="FILE", help="write Markdown as well; - for standard output alone")
     arguments = parser.parse_args()
     try:
-        cells = [find_cells(runs_dir(), [prefix])[0] for prefix in arguments.cells]
-        if len({cell.id for cell in cells}) < max(2, len(cells)):
-            raise SetupError("CELL: name two or more different cells")
-        names = labels(cells)
-        scored = [scored_results(cell) for cell in cells]
-        lines = [
-            f"{names[0]} minus {name}, {difference(scored[0], other)}"
-            for name, other in zip(names[1:], scored[1:], strict=True)
-        ]
+        cells = named(arguments.cells, runs_dir())
+        compared = compare(labels(cells), [scored_results(cell) for cell in cells])
+        if arguments.markdown != "-":
+            tables.show(compared)
+        if arguments.markdown is not None:
+            _write(arguments.markdown, markdown(compared))
     except SetupError as error:
         console.fail(error)
-    tables.show({name: summarise(results) for name, results in zip(names, scored, strict=True)})
-    with console.printing():
-        for line in lines:
-            console.stdout().print(line, soft_wrap=True)
+
+
+def _write(place: str, text: str) -> None:
+    if place == "-":
+        with console.printing():
+            sys.stdout.write(text)
+        return
+    if Path(place).is_dir():
+        raise SetupError(f"--markdown {place}: a folder; name a file")
+    try:
+        write_atomically(Path(place), text.encode())
+    except OSError as error:
+        raise SetupError(f"--markdown {place}: {error.strerror}; name a file that can be written") from None
 
 
 if __name__ == "__main__":

@@ -11,16 +11,21 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import orjson
 
 from dkgi.analysis.statistics import Interval, bootstrap
+from dkgi.shards import Shard
 from dkgi.store import Cell
-from dkgi.types import QueryResult, Score
+from dkgi.types import QueryResult, Score, SetupError
 
 SCORES = ("hit_at_1", "recall_at_20", "mrr")
 """The paper's metrics, in its order (paper, section 6)."""
+
+ScoreKey = tuple[int, int, float | None]
+"""Number, repeat and `started` of the result that was scored; None in lines of older versions."""
 
 
 def measures(result: QueryResult, score: Score) -> dict[str, float]:
@@ -125,18 +130,46 @@ def scored_results(cell: Cell) -> list[tuple[QueryResult, Score]]:
 
     Needs no gold. A query is finished but not scored for the moment in between; the next run of the cell scores it.
     """
-    try:
-        lines = (cell.folder / "scores.jsonl").read_bytes().split(b"\n")
-    except FileNotFoundError:
-        return []
+    scores = read_scores(cell)
+    return [(result, score) for result in cell.results() if (score := score_of(result, scores))]
+
+
+def scores_path(cell: Cell, shard: Shard) -> Path:
+    """Where a run of the whole cell, or of a shard of it, keeps its scores."""
+    return cell.folder / ("scores.jsonl" if shard.whole else f"scores.{shard.tag}.jsonl")
+
+
+def score_line(result: QueryResult, score: Score) -> bytes:
+    """A line of such a file. `started` says which result of the query was scored, should it be tried again."""
+    values = {"number": result.number, "repeat": result.repeat, "started": result.started} | asdict(score)
+    return orjson.dumps(values, option=orjson.OPT_APPEND_NEWLINE)
+
+
+def read_scores(cell: Cell) -> dict[ScoreKey, Score]:
+    """All scores of a cell, its shards' included."""
+    scores: dict[ScoreKey, Score] = {}
+    for path in sorted(cell.folder.glob("scores*.jsonl")):
+        scores |= parse_scores(path.read_bytes(), path)
+    return scores
+
+
+def parse_scores(content: bytes, path: Path) -> dict[ScoreKey, Score]:
+    """The scores in the content of one file, `path`. Raises SetupError where it holds something else."""
     scores = {}
     # Whatever follows the last newline was cut off in writing.
-    for line in lines[:-1]:
-        values = orjson.loads(line)
-        key = values.pop("number"), values.pop("repeat")
-        scores[key] = Score(**values)
-    return [
-        (result, scores[result.number, result.repeat])
-        for result in cell.results()
-        if (result.number, result.repeat) in scores
-    ]
+    for line in content.split(b"\n")[:-1]:
+        try:
+            values = orjson.loads(line)
+            key = values.pop("number"), values.pop("repeat"), values.pop("started", None)
+            scores[key] = Score(**values)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise SetupError(f"{path}: damaged; remove it and the next run of this cell writes it again") from None
+    return scores
+
+
+def score_of(result: QueryResult, scores: Mapping[ScoreKey, Score]) -> Score | None:
+    """The score of this result, and of no earlier one of its query, which another shard's file may still hold."""
+    for started in (result.started, None):
+        if score := scores.get((result.number, result.repeat, started)):
+            return score
+    return None
