@@ -38,6 +38,10 @@ class RawReply:
     headers: Headers
     body: bytes
 
+    def header(self, name: str) -> str:
+        """The first header of this name, in lower case; an empty text where there is none."""
+        return next((value.decode("latin-1") for key, value in self.headers if key.lower() == name.encode()), "")
+
 
 class SendError(Exception):
     """No whole reply came.

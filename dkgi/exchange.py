@@ -38,10 +38,9 @@ from typing import Any
 import httpx2
 import orjson
 
-from dkgi import console
-from dkgi.connections import Connections, RawReply, SendError
+from dkgi.connections import RawReply, SendError
 from dkgi.keys import LEAST_SECRET
-from dkgi.limiter import Limiter
+from dkgi.lines import Line
 from dkgi.recording import Recording, split_body
 from dkgi.types import ModelError, Place, RunStop, SetupError, Usage
 from dkgi.wires import WIRES, Fault, fault_of
@@ -52,8 +51,6 @@ _LEAST_LEFT_S = 1.0
 """A request is not sent again with less time than this: it would be paid and not be answered."""
 _PREAMBLE_TOKENS = 1000
 """Input that a provider adds by itself (its tool instructions), which is not in the body's bytes."""
-_QUIET_S = 60.0
-"""A fault of the provider is told on the console, and those of the next so many seconds are not."""
 _SECRET_HEADERS = ("authorization", "x-api-key", "api-key")
 
 
@@ -75,29 +72,31 @@ class Provider:
 
 
 class Exchange:
-    """One provider's door, shared by all threads of a run: its connections and its limiter."""
+    """One model's door to its provider, shared by all threads of a run; `line` may be that of other exchanges, too."""
 
-    def __init__(self, provider: Provider) -> None:
+    def __init__(self, provider: Provider, line: Line | None = None) -> None:
         self.provider = provider
         self.wire = WIRES[provider.wire]
-        self.limiter = Limiter()
-        self.connections = Connections()
-        self._quiet_until = 0.0
-
-    def tell(self, fault: str) -> None:
-        """Say on the console what goes wrong, if nothing was said for a while."""
-        if time.monotonic() >= self._quiet_until:
-            self._quiet_until = time.monotonic() + _QUIET_S
-            console.stderr().print(f"{self.provider.wire}: {fault}", soft_wrap=True)
+        self.line = line or Line()
 
     def transport(self, place: Place) -> "Transport":
-        """The way of one attempt, for one thread at a time. It need not be closed; connections are the exchange's."""
+        """The way of one attempt, for one thread at a time. It need not be closed; connections are the line's."""
         return Transport(self, place)
 
 
-class Transport(httpx2.BaseTransport):
-    """What an SDK sends through. `usage` is what the last call cost with all its tries; `under_way` what is held for a
-    request that is not answered yet, which any thread may ask."""
+class SendingTransport(httpx2.BaseTransport):
+    """What an SDK sends one attempt's requests through, one at a time. `handle_request` raises as the module says.
+
+    usage      what the last call cost with all its tries
+    under_way  what is held for a request that is not answered yet; any thread may ask
+    """
+
+    usage: Usage
+    under_way: Usage | None
+
+
+class Transport(SendingTransport):
+    """The way over an exchange."""
 
     def __init__(self, exchange: Exchange, place: Place) -> None:
         self.usage = Usage()
@@ -114,7 +113,7 @@ class Transport(httpx2.BaseTransport):
         begun, self._requests = self._requests > 0, self._requests + 1
         try:
             call = _Call(request, self._exchange.wire.history, keyed=self._exchange.provider.key_variable is not None)
-            with self._exchange.limiter.seat(begun=begun, deadline=self._place.deadline):
+            with self._exchange.line.limiter.seat(begun=begun, deadline=self._place.deadline):
                 return self._send(call)
         except ModelError as error:
             raise ModelError(str(error), kind=error.kind, usage=self.usage, retryable=error.retryable) from error
@@ -168,13 +167,14 @@ class Transport(httpx2.BaseTransport):
             last = self._last.parts
             new = sum(len(part) for place, part in enumerate(call.parts) if last[place : place + 1] != [part])
             tokens = min(tokens, self._last.input_tokens + new)
-        stated = [call.body[key] for key in wire.output_caps if isinstance(call.body.get(key), int)]
-        return Usage(input_fresh=tokens, output=stated[0] if stated else provider.max_output_tokens, requests=1)
+        # What is no number of tokens bounds nothing: a provider refuses it, or takes its own.
+        stated = [cap for key in wire.output_caps if type(cap := call.body.get(key)) is int and cap > 0]
+        return Usage(input_fresh=tokens, output=max(stated, default=provider.max_output_tokens), requests=1)
 
     def _outcome(self, call: "_Call") -> "_Outcome":
         sent = time.monotonic()
         try:
-            raw = self._exchange.connections.send(
+            raw = self._exchange.line.connections.send(
                 call.method, call.url, call.headers, call.content, deadline=self._place.deadline
             )
         except SendError as error:
@@ -197,12 +197,12 @@ class Transport(httpx2.BaseTransport):
     def _judged(self, reply: RawReply) -> "_Outcome":
         if reply.status != 200:
             return _Outcome(reply, Usage(requests=1), fault_of(reply.status, reply.body))
-        streamed = _header(reply, "content-type").startswith("text/event-stream")
+        streamed = reply.header("content-type").startswith("text/event-stream")
         reading = self._exchange.wire.read(reply.body, streamed=streamed)
         return _Outcome(reply, reading.usage, reading.fault)
 
     def _tell_limiter(self, outcome: "_Outcome", sent: float) -> None:
-        limiter = self._exchange.limiter
+        limiter = self._exchange.line.limiter
         if outcome.fault is None:
             limiter.answered()
         elif outcome.fault.kind == "rate_limit":
@@ -224,7 +224,7 @@ class Transport(httpx2.BaseTransport):
         wait = min(provider.most_s, provider.backoff_s * 2 ** min(number - 1, 20)) * random.uniform(0.5, 1.0)
         if outcome.reply:
             wait = max(wait, _retry_after(outcome.reply))
-        self._exchange.tell(f"{fault.kind}: {fault.message}")
+        self._exchange.line.tell(f"{provider.wire}: {fault.kind}: {fault.message}")
         again = number < _REQUESTS.get(fault.kind, 1)
         if not again or time.monotonic() + wait + _LEAST_LEFT_S >= self._place.deadline:
             told = f" (after {number} requests)" if number > 1 else ""
@@ -250,7 +250,7 @@ class _Outcome:
 
     @property
     def content_type(self) -> str:
-        return _header(self.reply, "content-type") if self.reply else ""
+        return self.reply.header("content-type") if self.reply else ""
 
 
 class _Call:
@@ -270,7 +270,7 @@ class _Call:
     def redacted(self, raw: RawReply) -> RawReply:
         """The reply unpacked, and without the key, which some servers repeat."""
         body = raw.body
-        if _header(raw, "content-encoding"):
+        if raw.header("content-encoding"):
             # Some servers pack what nobody asked them to pack; what cannot be unpacked is judged as it came.
             with suppress(httpx2.DecodingError):
                 body = httpx2.Response(200, headers=list(raw.headers), content=body).content
@@ -289,16 +289,12 @@ def _secrets(request: httpx2.Request) -> list[bytes]:
     return [value.encode() for value in values if len(value) >= LEAST_SECRET]
 
 
-def _header(reply: RawReply, name: str) -> str:
-    return next((value.decode("latin-1") for key, value in reply.headers if key.lower() == name.encode()), "")
-
-
 def _retry_after(reply: RawReply) -> float:
     """Seconds that a server asks to wait: retry-after-ms, or retry-after in seconds or as a date; else 0."""
     try:
-        if milliseconds := _header(reply, "retry-after-ms"):
+        if milliseconds := reply.header("retry-after-ms"):
             return max(0.0, float(milliseconds) / 1000)
-        if text := _header(reply, "retry-after"):
+        if text := reply.header("retry-after"):
             seconds = text.replace(".", "", 1).isdigit()
             return float(text) if seconds else max(0.0, parsedate_to_datetime(text).timestamp() - time.time())
     except (ValueError, OverflowError):

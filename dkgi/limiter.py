@@ -20,7 +20,8 @@ from contextlib import contextmanager
 
 from dkgi.types import ModelError
 
-_FIRST_LIMIT = 8.0
+_FIRST_LIMIT = 64.0
+"""As many as a large run's threads: its first rounds are not lost, and where this is too much a refusal costs nothing."""
 _CUT, _DEEP_CUT = 0.9, 0.5
 _PAUSE_S = 10.0
 

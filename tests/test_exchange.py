@@ -384,45 +384,30 @@ def test_eight_threads_never_overrun_a_cap_through_a_real_server(tmp_path: Path)
 # ------------------------------------------------------------------- the limiter
 
 
-def at_once(bench: Bench, server: Loopback, requests: int) -> None:
-    """Requests of as many queries at the same time, each of them to its end."""
-
-    def work(query: int) -> None:
-        folder = bench.folder / str(query)
-        folder.mkdir(parents=True)
-        account = bench.ledger.account(cap_usd=None)
-        bench.post(bench.exchange.transport(Place(query, 0, 1, time.monotonic() + 60, folder, account)), server.root)
-
-    threads = [threading.Thread(target=work, args=(query,)) for query in range(requests)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-
-
 def test_answers_raise_the_limit_and_a_failing_provider_gets_no_more(tmp_path: Path) -> None:
-    slow = replace(GOOD, delay_s=0.2)
-    good, failing = Bench(tmp_path / "good", "openai_chat"), Bench(tmp_path / "failing", "openai_chat")
-    first = good.exchange.limiter.limit
-    with Loopback([slow]) as server:
-        at_once(good, server, first)
-    with Loopback([Turn(status=500), slow]) as server:
-        at_once(failing, server, first)
-    assert good.exchange.limiter.limit > first
-    assert failing.exchange.limiter.limit == first
+    limits = {}
+    for name, turns in {"good": [GOOD], "failing": [Turn(status=500), GOOD]}.items():
+        bench = Bench(tmp_path / name, "openai_chat")
+        limiter = bench.exchange.line.limiter
+        for _ in range(20):
+            limiter.refused(time.monotonic() + 1)
+        with Loopback(turns) as server:
+            bench.post(bench.transport(), server.root)
+        limits[name] = limiter.limit
+    assert limits == {"good": 2, "failing": 1}
 
 
 def test_a_429_cuts_the_limit(tmp_path: Path) -> None:
     bench = Bench(tmp_path / "0", "openai_chat")
-    first = bench.exchange.limiter.limit
+    first = bench.exchange.line.limiter.limit
     with Loopback([Turn(status=429), GOOD]) as server:
         bench.post(bench.transport(), server.root)
-    assert bench.exchange.limiter.limit < first
+    assert bench.exchange.line.limiter.limit < first
 
 
 def test_a_query_that_has_begun_is_served_before_a_new_one(tmp_path: Path) -> None:
     bench = Bench(tmp_path / "0", "openai_chat")
-    limiter = bench.exchange.limiter
+    limiter = bench.exchange.line.limiter
     begun, new = bench.transport(attempt=1), bench.transport(attempt=2)
     with Loopback([GOOD]) as server:
         bench.post(begun, server.root)

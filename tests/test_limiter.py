@@ -41,6 +41,13 @@ def test_the_limit_doubles_a_round_until_the_first_refusal_and_then_grows_by_one
     assert cut + 1 <= limiter.limit <= cut + 3
 
 
+def test_a_run_of_64_threads_loses_no_round_at_its_start() -> None:
+    limiter, asked = Limiter(), ExitStack()
+    with asked:
+        for _ in range(64):
+            asked.enter_context(limiter.seat(begun=False, deadline=time.monotonic()))
+
+
 def test_a_limit_that_is_not_used_up_does_not_grow() -> None:
     limiter = Limiter()
     first = limiter.limit

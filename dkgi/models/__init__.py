@@ -3,6 +3,9 @@
 >>> open_models(ScriptedSpec(kind="scripted", name="scripted", replies=Path("replies.json"), prices=None))
 Scripted(...)
 
+    open_models(spec, lines=lines)              a cell of a grid: one limiter and one set of connections a provider
+    open_models(spec, transports=to_parent)     a process without a key, whose requests somebody else sends
+
 A model behind a provider has the name of its wire as its kind.
 Not covered: what a model is (types.Model).
 """
@@ -10,6 +13,8 @@ Not covered: what a model is (types.Model).
 from importlib import import_module
 from typing import Any
 
+from dkgi.lines import Lines
+from dkgi.models.provider import ProviderSpec, Transports
 from dkgi.types import ModelSource
 
 _KINDS = {
@@ -23,8 +28,12 @@ _KINDS = {
 }
 
 
-def open_models(spec: Any) -> ModelSource:
-    """The source of models that a model's configuration describes. Raises SetupError where it cannot work."""
+def open_models(spec: Any, *, transports: Transports | None = None, lines: Lines | None = None) -> ModelSource:
+    """The source of models that a model's configuration describes. Raises SetupError where it cannot work.
+
+    The two options are for models behind a provider (models/provider.py); others send nothing.
+    """
     module, _, name = _KINDS[spec.kind].partition(":")
-    source: ModelSource = getattr(import_module(module), name)(spec)
+    opened = getattr(import_module(module), name)
+    source: ModelSource = opened(spec, transports, lines) if isinstance(spec, ProviderSpec) else opened(spec)
     return source

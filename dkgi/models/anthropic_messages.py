@@ -16,7 +16,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
-from dkgi.models.provider import Answer, ProviderModel, ProviderModels, ProviderSpec, ask, json_object
+from dkgi.lines import Lines
+from dkgi.models.provider import Answer, ProviderModel, ProviderModels, ProviderSpec, Transports, ask, json_object
 from dkgi.types import Item, ModelSource, Reply, ToolCall, ToolResult, ToolSpec, UserText
 
 _STOPS: dict[str | None, Literal["length", "refused"]] = {
@@ -27,12 +28,12 @@ _STOPS: dict[str | None, Literal["length", "refused"]] = {
 _THINKING = ("thinking", "redacted_thinking")
 
 
-def open_source(spec: ProviderSpec) -> ModelSource:
+def open_source(spec: ProviderSpec, transports: Transports | None = None, lines: Lines | None = None) -> ModelSource:
     """The models of one provider. Raises SetupError where the key is missing."""
     # Here and not where a thread first asks: it takes a second.
     from anthropic import Anthropic
 
-    return ProviderModels(spec, Anthropic, _Messages)
+    return ProviderModels(spec, Anthropic, _Messages, transports, lines)
 
 
 @dataclass(frozen=True, slots=True)

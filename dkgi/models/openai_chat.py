@@ -15,19 +15,20 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from dkgi.models.provider import Answer, ProviderModel, ProviderModels, ProviderSpec, ask, json_object
+from dkgi.lines import Lines
+from dkgi.models.provider import Answer, ProviderModel, ProviderModels, ProviderSpec, Transports, ask, json_object
 from dkgi.types import Item, ModelSource, Reply, ToolCall, ToolResult, ToolSpec, UserText
 
 _REASONING = ("reasoning_content", "reasoning")
 _TEXTS = ("content", "refusal", *_REASONING)
 
 
-def open_source(spec: ProviderSpec) -> ModelSource:
+def open_source(spec: ProviderSpec, transports: Transports | None = None, lines: Lines | None = None) -> ModelSource:
     """The models of one server. Raises SetupError where a key is named and missing."""
     # Here and not where a thread first asks: it takes a second.
     from openai import OpenAI
 
-    return ProviderModels(spec, OpenAI, _Chat)
+    return ProviderModels(spec, OpenAI, _Chat, transports, lines)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,18 +15,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from dkgi.models.provider import Answer, ProviderModel, ProviderModels, ProviderSpec, ask
+from dkgi.lines import Lines
+from dkgi.models.provider import Answer, ProviderModel, ProviderModels, ProviderSpec, Transports, ask
 from dkgi.types import Item, ModelSource, Reply, ToolCall, ToolResult, ToolSpec, UserText
 
 _LAST_EVENTS = ("response.completed", "response.incomplete")
 
 
-def open_source(spec: ProviderSpec) -> ModelSource:
+def open_source(spec: ProviderSpec, transports: Transports | None = None, lines: Lines | None = None) -> ModelSource:
     """The models of one provider. Raises SetupError where the key is missing."""
     # Here and not where a thread first asks: it takes a second.
     from openai import OpenAI
 
-    return ProviderModels(spec, OpenAI, _Responses)
+    return ProviderModels(spec, OpenAI, _Responses, transports, lines)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@
 
 Keys stay in environment variables: a configuration has the variable's name alone.
 Not covered: what goes over a wire (openai_responses.py, openai_chat.py, anthropic_messages.py), retries, money and
-records (exchange.py).
+records (exchange.py), who shares a line to a provider (lines.py).
 """
 
 import json
@@ -21,16 +21,20 @@ import orjson
 from pydantic import AfterValidator
 
 from dkgi.keys import read_key
+from dkgi.lines import Lines
 from dkgi.types import Face, Item, ModelError, Place, Prices, Reply, RunStop, SetupError, ToolSpec, Usage
 from dkgi.wires import parse_events
 
 if TYPE_CHECKING:
     import httpx2
 
-    from dkgi.exchange import Transport
+    from dkgi.exchange import SendingTransport
 
 Answer = dict[str, Any] | list[dict[str, Any]]
 """What a provider said, as JSON: a whole reply, or all events of a streamed one."""
+
+Transports = Callable[[Place], "SendingTransport"]
+"""Where the requests of an attempt go."""
 
 _LITE_HOST = "api.openai.com"
 _PASSED = ("accept", "anthropic-beta", "anthropic-version", "x-openai-internal-codex-responses-lite")
@@ -87,7 +91,7 @@ class ProviderModel(ABC):
 
     path: ClassVar[str]
     spec: ProviderSpec
-    transport: "Transport"
+    transport: "SendingTransport"
     client: Any
 
     @property
@@ -102,22 +106,29 @@ class ProviderModel(ABC):
         bound = self.transport.under_way
         return self.transport.usage + (replace(bound, complete=False) if bound else Usage())
 
-    def forward(self, body: bytes, headers: Mapping[str, str]) -> Passed:
-        """Send the body of a request as it is, with our key, and read what comes. Raises what `ask` raises."""
+    def send(self, body: bytes, headers: Mapping[str, str]) -> "httpx2.Response":
+        """Send the body of a request as it is, with our key; `headers`, in lower case, are those that came with it.
+
+        Raises ModelError, RunStop and SetupError as the exchange says. `transport.usage` is what it cost.
+        """
         import httpx2
 
+        _check_body(body, self.spec.model)
         passed = {name: headers[name] for name in _PASSED if name in headers}
-        url = str(self.client.base_url).rstrip("/") + self.path
         request = httpx2.Request(
             "POST",
-            url,
+            str(self.client.base_url).rstrip("/") + self.path,
             headers={"content-type": "application/json"} | passed | self.client.auth_headers,
             content=body,
         )
+        return self.transport.handle_request(request)
+
+    def forward(self, body: bytes, headers: Mapping[str, str]) -> Passed:
+        """As `send`, and read what comes. Raises what `ask` raises."""
         received: list[httpx2.Response] = []
 
-        def send() -> httpx2.Response:
-            received.append(self.transport.handle_request(request))
+        def send() -> "httpx2.Response":
+            received.append(self.send(body, headers))
             return received[0]
 
         reply = ask(self.transport, send, self.read)
@@ -133,32 +144,33 @@ class ProviderModel(ABC):
 
 
 class ProviderModels:
-    """The models of one provider: its key and exchange for all attempts of a run, an SDK's client for each.
+    """The models of one provider: its key and the way to it for all attempts of a run, an SDK's client for each.
 
-    `sdk` makes a client; `wire` makes a model of the spec, the attempt's transport and its client. Raises SetupError
-    where the key is missing.
+    `sdk` makes a client; `wire` makes a model of the spec, the attempt's transport and its client. With `transports`
+    requests go there, and no key is read; else over an exchange of their own, on one of `lines` where they are shared.
+    Raises SetupError where the key is missing.
     """
 
     def __init__(
         self,
         spec: ProviderSpec,
         sdk: Callable[..., Any],
-        wire: Callable[[ProviderSpec, "Transport", Any], ProviderModel],
+        wire: Callable[[ProviderSpec, "SendingTransport", Any], ProviderModel],
+        transports: Transports | None,
+        lines: Lines | None,
     ) -> None:
-        from dkgi.exchange import Exchange, Provider
-
         self._spec = spec
         self._sdk = sdk
         self._wire = wire
-        self._key = _read_key(spec)
-        self._exchange = Exchange(Provider(spec.kind, spec.key_variable, spec.max_output_tokens))
+        self._key = None if transports else _read_key(spec)
+        self._transports = transports or _own_transports(spec, lines)
 
     def model(self, place: Place) -> ProviderModel:
         import httpx2
 
-        transport = self._exchange.transport(place)
+        transport = self._transports(place)
         client = self._sdk(
-            # SDKs insist on a key; a server that asks for none does not read it.
+            # SDKs insist on a key; where none is known, nobody reads it.
             api_key=self._key or "none",
             base_url=self._spec.base_url,
             http_client=httpx2.Client(transport=transport),
@@ -167,6 +179,28 @@ class ProviderModels:
             timeout=None,
         )
         return self._wire(self._spec, transport, client)
+
+
+def _own_transports(spec: ProviderSpec, lines: Lines | None) -> Transports:
+    from dkgi.exchange import Exchange, Provider
+
+    line = lines.to(spec.base_url, spec.key_variable) if lines else None
+    return Exchange(Provider(spec.kind, spec.key_variable, spec.max_output_tokens), line).transport
+
+
+def _check_body(body: bytes, model: str) -> None:
+    """Raise ModelError where a program's request is no JSON object, or would be billed at another model's prices or for
+    more replies than one.
+    """
+    try:
+        asked = orjson.loads(body)
+    except ValueError as error:
+        raise ModelError(str(error), kind="bad_request") from None
+    named = asked.get("model") if isinstance(asked, dict) else None
+    if named != model:
+        raise ModelError(f"the request is for the model {named!r}, not for {model}", kind="bad_request")
+    if asked.get("n") not in (None, 1):
+        raise ModelError(f"the request is for n={asked['n']!r} replies, not for one", kind="bad_request")
 
 
 def _read_key(spec: ProviderSpec) -> str | None:
@@ -179,7 +213,7 @@ def _read_key(spec: ProviderSpec) -> str | None:
     )
 
 
-def ask(transport: "Transport", send: Callable[[], "httpx2.Response"], read: Callable[[Answer], Reply]) -> Reply:
+def ask(transport: "SendingTransport", send: Callable[[], "httpx2.Response"], read: Callable[[Answer], Reply]) -> Reply:
     """One request: `send` asks and returns the response, `read` makes a reply of it. Adds what it cost.
 
     Raises ModelError of the exchange's kinds and of two more: `malformed` where `read` cannot make sense of a reply,

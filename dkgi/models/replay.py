@@ -10,6 +10,7 @@ Not covered: requests that the cell has no record of, which are a ModelError of 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator
@@ -55,6 +56,11 @@ class ReplaySpec:
     name: str
     cell: Annotated[str, BeforeValidator(_whole_id)]
     prices: Prices | None
+
+    @property
+    def reads(self) -> tuple[Path, ...]:
+        """The folders that a process needs which has this model."""
+        return (runs_dir() / "cells" / self.cell,)
 
     def check(self, axes: Mapping[str, str]) -> None:
         """Raise ValueError where the recorded cell asked, drove or told its model otherwise than `axes` say."""

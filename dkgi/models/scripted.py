@@ -34,6 +34,11 @@ class ScriptedSpec:
     replies: Path
     prices: Prices | None
 
+    @property
+    def reads(self) -> tuple[Path, ...]:
+        """The files that a process needs which has this model."""
+        return (self.replies.absolute(),)
+
 
 class Scripted:
     """All scripts of one file. Raises SetupError where the file cannot be used."""

@@ -7,8 +7,8 @@
         500       4.31       7.27       2.95         3.15       5.43       2.28
 
     in flight   capacity   of ideal, whole   of ideal after 30 s   429 after 30 s   limit at end
-           64         64            96.4%               100.0%            0.00%             65
-          128         64            81.3%                95.3%            0.20%             62
+           64         64           100.0%               100.0%            0.00%             65
+          128         64            85.9%                96.3%            0.25%             60
 
 On 2 cores with little else to do. Both parts speak to a loopback server in a process of its own. The first sends the same requests with and without the
 exchange, in turns; the second answers after one second, and 429 beyond 64 at a time (must hold: 90 % and 2 %).
@@ -22,6 +22,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -40,18 +41,18 @@ CAPACITY, LATENCY_S, SETTLED_S = 64, 1.0, 30.0
 TURN = Turn(text="hello", calls=[("bash", '{"command": "rg -n seizure nodes"}')], input=12_000, cached=11_000)
 
 
-def serve(turn: Turn, capacity: int | None, pipe: Connection) -> None:
+def serve(turns: Sequence[Turn], capacity: int | None, pipe: Connection) -> None:
     """A server in a process of its own; sends its address, and its log when asked."""
-    with Loopback([turn], capacity=capacity, keep=False) as server:
+    with Loopback(turns, capacity=capacity, keep=False) as server:
         pipe.send(server.root)
         pipe.recv()
         pipe.send(server.log)
 
 
 class Server:
-    def __init__(self, turn: Turn, capacity: int | None) -> None:
+    def __init__(self, turns: Sequence[Turn], capacity: int | None) -> None:
         self.pipe, other = multiprocessing.Pipe()
-        self.process = multiprocessing.Process(target=serve, args=(turn, capacity, other), daemon=True)
+        self.process = multiprocessing.Process(target=serve, args=(turns, capacity, other), daemon=True)
         self.process.start()
         self.root: str = self.pipe.recv()
 
@@ -74,7 +75,7 @@ def body(kilobytes: int) -> dict[str, Any]:
 
 def added(folder: Path, calls: int) -> None:
     """Milliseconds that the exchange adds to a call, by the size of its body."""
-    server = Server(TURN, None)
+    server = Server([TURN], None)
     exchange = Exchange(Provider("openai_chat", None, 4096))
     print("                  median ms, wall                  median ms, CPU of the client")
     print("body KB      plain   exchange      added        plain   exchange      added")
@@ -100,7 +101,7 @@ def added(folder: Path, calls: int) -> None:
 
 def filled(folder: Path, threads: int, seconds: float) -> None:
     """Requests a second and the share of 429 with more and fewer threads than the provider has places."""
-    server = Server(Turn(text="hello", delay_s=LATENCY_S), CAPACITY)
+    server = Server([Turn(text="hello", delay_s=LATENCY_S)], CAPACITY)
     exchange = Exchange(Provider("openai_chat", None, 4096))
     ledger = Ledger(cap_usd=1000.0, prices=PRICES)
     started = time.monotonic()
@@ -128,7 +129,7 @@ def filled(folder: Path, threads: int, seconds: float) -> None:
     refused = sum(status == 429 for status in late) / max(1, len(late))
     print(
         f"{threads:9}   {CAPACITY:8}   {answered / ideal:14.1%}   {settled / min(threads, CAPACITY):18.1%}   "
-        f"{refused:14.2%}   {exchange.limiter.limit:5}"
+        f"{refused:14.2%}   {exchange.line.limiter.limit:5}"
     )
 
 

@@ -64,7 +64,7 @@ def main() -> None:
     print("body KB      exchange   gateway      added      exchange   gateway      added")
     os.environ["DKGI_TEST_KEY"] = KEY
     with tempfile.TemporaryDirectory() as folder:
-        server = Server(TURN, None)
+        server = Server([TURN], None)
         for kilobytes in (4, 50, 500):
             measure(Path(folder) / str(kilobytes), server, kilobytes, options.calls)
         server.log()
