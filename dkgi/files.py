@@ -8,15 +8,18 @@ Not covered: folders of files that appear together (graph/export.py builds one b
 """
 
 import contextlib
+import errno
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import orjson
 
 from dkgi.types import SetupError
+
+_FULL_OR_READ_ONLY = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM}
 
 
 def dump_json(value: Any, option: int = 0) -> bytes:
@@ -60,6 +63,18 @@ def write_atomically(path: Path, content: bytes) -> None:
     sync_folder(path.parent)
 
 
+def open_to_append(path: Path, *, buffering: int = -1) -> IO[bytes]:
+    """A file to read and to append to, made where there is none, in a folder that a worker may write to as well.
+
+    Raises OSError where a link is in its place: it would lead this process to any file of the host.
+    """
+    return open(path, "a+b", buffering=buffering, opener=_no_link)
+
+
+def _no_link(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
+
+
 def sync_folder(folder: Path) -> None:
     """Make names that were made, changed or removed in a folder durable."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -82,6 +97,11 @@ def cannot_write(error: OSError, folder: Path) -> SetupError:
     """What to tell where a file of a run cannot be written."""
     remedy = "make room or make it accessible, or name another folder in DKGI_RUNS, and run the same command again"
     return SetupError(f"{error.filename or folder}: {error.strerror}; {remedy}: nothing is lost")
+
+
+def as_setup_error(error: OSError, folder: Path) -> Exception:
+    """What to raise for an error of the system: one that the user can mend, if the disk is full or must not be written."""
+    return cannot_write(error, folder) if error.errno in _FULL_OR_READ_ONLY else error
 
 
 def read_json(path: Path) -> Any:

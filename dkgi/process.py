@@ -58,7 +58,8 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a run ended. `exit_code` is 128 + N after signal N, always 137 when a limit ended the run.
+    """How a run ended. `exit_code` is 128 + N after signal N, always 137 when a limit ended the run. `signal` is what ended
+    the first process itself, where no limit did: in a jail that is no command's doing.
 
     `output_bytes` were kept. `cpu_s` covers the tree. `peak_rss_mb` is the most seen in samples 0.1 s apart, 0 when none
     was taken; mapped files, such as a graph's, are the kernel's cache and do not count.
@@ -70,6 +71,7 @@ class Ended:
     wall_s: float
     cpu_s: float
     peak_rss_mb: float
+    signal: int | None = None
 
 
 class Lifeline:
@@ -173,6 +175,7 @@ def run(
         wall_s=time.monotonic() - started,
         cpu_s=usage.ru_utime + usage.ru_stime,
         peak_rss_mb=watch.peak / 2**20,
+        signal=-code if code < 0 and not watch.killed_by else None,
     )
 
 

@@ -21,7 +21,7 @@ from typing import Any
 import orjson
 import zstandard
 
-from dkgi.files import cannot_write, dump_json
+from dkgi.files import cannot_write, dump_json, open_to_append
 from dkgi.types import SetupError, Usage
 
 NAME = "exchange.jsonl.zst"
@@ -92,7 +92,7 @@ class Recording:
         """The file, opened for each frame: nobody has to close a recording."""
         try:
             # Unbuffered: what a full disk refuses must not be tried again when the file is closed.
-            with self._path.open("a+b", buffering=0) as file:
+            with open_to_append(self._path, buffering=0) as file:
                 yield file
         except OSError as error:
             raise cannot_write(error, self._path) from error

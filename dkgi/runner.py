@@ -15,9 +15,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from time import monotonic, time
+from typing import Protocol
 
 from dkgi.answer import parse_answer
-from dkgi.meter import Ledger
 from dkgi.pricing import dollars
 from dkgi.store import Cell, Journal, RecordedAttempt
 from dkgi.types import (
@@ -32,6 +32,7 @@ from dkgi.types import (
     Outcome,
     Place,
     Prices,
+    ProgramStarter,
     Query,
     QueryResult,
     SandboxError,
@@ -44,7 +45,6 @@ from dkgi.types import (
     Workspace,
 )
 
-RUN_CAP = "limits.usd_run"
 _PATIENCE_S = 10.0
 _AGENT_STOPS = {"bad_answer", "time_limit", "turn_limit", "refused"}
 
@@ -54,7 +54,7 @@ class Seat:
     """Where one attempt works: its folders, the commands of its jail, and the graph tools that its model is offered.
 
     `graph_calls` says how many calls of graph tools there were so far, those of programs included. `calls` is where an
-    external program calls tools; None where the harness has none.
+    external program calls tools, and `programs` starts it; None where the harness has none.
     """
 
     workspace: Workspace
@@ -62,6 +62,18 @@ class Seat:
     graph_tools: Mapping[str, Tool] = field(default_factory=dict)
     graph_calls: Callable[[], int] = lambda: 0
     calls: ToolSocket | None = None
+    programs: ProgramStarter | None = None
+
+
+class Money(Protocol):
+    """The money of a run."""
+
+    @property
+    def exhausted(self) -> bool:
+        """A cap of the run, or of all runs together, has refused a request: no other query is begun."""
+
+    def account(self, *, cap_usd: float | None, spent_usd: float = 0.0) -> Account:
+        """The account of one query, which has spent `spent_usd` in earlier attempts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +93,7 @@ class CellRun:
     policy: ToolPolicy
     limits: Limits
     prices: Prices | None
-    ledger: Ledger
+    ledger: Money
     answer_key: str
     prompt: Callable[[Query, Workspace], str]
     seat: Callable[[Path], AbstractContextManager[Seat]]
@@ -105,7 +117,7 @@ def answer_queries(run: CellRun, todo: Sequence[tuple[Query, int]], *, threads: 
 
     def work() -> None:
         try:
-            while not stop.is_set() and RUN_CAP not in run.ledger.refused:
+            while not stop.is_set() and not run.ledger.exhausted:
                 query, repeat = waiting.get_nowait()
                 if result := _Work(run, query, repeat, stop).answer():
                     finished.put(result)
@@ -210,6 +222,7 @@ class _Work:
                     run.gateway,
                     seat.calls,
                     self.stop.is_set,
+                    seat.programs,
                 )
                 return replace(self._judged(run.harness.run(task)), graph_calls=seat.graph_calls())
         except SandboxError as error:

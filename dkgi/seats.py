@@ -13,14 +13,16 @@ Not covered: what a jail is (jail/).
 import json
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
 from dkgi.config import Experiment
+from dkgi.files import open_to_append
 from dkgi.graph.views import make_view
 from dkgi.jail.bare import BareSpec
+from dkgi.jail.external import AttemptPrograms
 from dkgi.jail.preflight import Hidden, probe, scan
 from dkgi.jail.profile import find_host
 from dkgi.jail.scratch import RunFolder
@@ -114,11 +116,12 @@ class Seats:
             graph = stack.enter_context(self._calls.attempt(self._offered, self._client, calls_log))
             workspace = replace(workspace, client=graph.files)
             commands = stack.enter_context(self._server.attempt(workspace, log))
-            calls = None
+            calls = programs = None
             if self._tools:
                 tools = make_tools(self._policy.tools, commands, graph.tools)
                 calls = stack.enter_context(self._tools.attempt(tools, call_s=self._call_s))
-            yield Seat(workspace, commands, graph.tools, graph.calls, calls)
+                programs = stack.enter_context(closing(AttemptPrograms(workspace)))
+            yield Seat(workspace, commands, graph.tools, graph.calls, calls, programs)
 
     def _new_attempt(self) -> Workspace:
         workspace = self._folder.new_attempt(self._graph)
@@ -132,8 +135,8 @@ class Seats:
         kept = self._kept / folder.name
         self._kept.mkdir(mode=0o700, exist_ok=True)
         folder.rename(kept)
-        with log.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"kept": str(kept)}) + "\n")
+        with open_to_append(log) as file:
+            file.write(json.dumps({"kept": str(kept)}).encode() + b"\n")
 
 
 def telling_names(experiment: Experiment) -> set[str]:

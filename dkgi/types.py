@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
+from typing import IO, Any, ClassVar, Literal, Protocol, runtime_checkable
 
 Stop = Literal[
     "answered",
@@ -271,7 +271,8 @@ class Limits:
 
     `wall_s` seconds an attempt, `max_turns` replies an attempt (None: no bound), `attempts` a query,
     `backoff_s` seconds before the second attempt, doubled before each further one. `usd_query` and `usd_run` are dollars
-    that a query and all of its cell may cost (None: no bound); they say how far to go and are no part of a cell.
+    that a query and all of its cell may cost, `usd_grid` and `tokens_grid` dollars and tokens of all cells of a grid
+    (None: no bound). They say how far to go and are no part of a cell; a run of one cell alone has no grid.
     """
 
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
@@ -281,6 +282,8 @@ class Limits:
     backoff_s: float
     usd_query: float | None = None
     usd_run: float | None = None
+    usd_grid: float | None = None
+    tokens_grid: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,6 +333,72 @@ class Box:
 
 
 @dataclass(frozen=True, slots=True)
+class CliBox:
+    """What an agent's long-lived program sees and may use. Plain data, so that it can be asked for over a socket.
+
+    read_only   host path, jail path
+    home        jail path of a folder of its own, which it may write; `files` are texts that it finds there, by name
+    empty       jail path of an empty folder, where one is wanted
+    folders     whether the attempt's scratch and tmp are there, writable; without them /tmp is a small one in memory
+    cwd, env    as Box
+    wall_s      seconds until all of it is killed
+    memory_mb   MiB of all its processes together
+    scratch_mb  MiB on disk in all folders that it may write; None: no bound
+    nested      it can make namespaces of its own, for a sandbox inside, and has a /proc
+    """
+
+    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
+    read_only: tuple[tuple[Path, str], ...]
+    home: str
+    cwd: str
+    env: tuple[tuple[str, str], ...]
+    wall_s: float
+    memory_mb: int
+    files: tuple[tuple[str, str], ...] = ()
+    empty: str | None = None
+    folders: bool = False
+    scratch_mb: float | None = None
+    nested: bool = False
+
+
+ProgramKilledBy = Literal["time", "memory", "scratch", "sandbox"]
+
+
+class Program(Protocol):
+    """An agent's long-lived program while it runs."""
+
+    @property
+    def stdin(self) -> IO[bytes]: ...
+
+    @property
+    def stdout(self) -> IO[bytes]: ...
+
+    @property
+    def killed_by(self) -> ProgramKilledBy | None:
+        """The limit of its box that ended it, "sandbox" where its jail was killed from outside; known once it has ended."""
+
+    def wait(self, timeout: float) -> int:
+        """The exit code, 128 + N after signal N. Raises TimeoutError where it still runs after `timeout` seconds."""
+
+    def kill(self) -> None:
+        """End all of its processes."""
+
+    def told(self) -> str:
+        """The end of what it has said on standard error so far."""
+
+
+class ProgramStarter(Protocol):
+    """Starts the external program of one attempt; the only way from a harness to a process of its own."""
+
+    def start(self, box: CliBox, argv: Sequence[str]) -> AbstractContextManager[Program]:
+        """Run `argv` in its jail. Leaving kills all of it, and what it kept in its home is gone.
+
+        Raises SandboxError where the jail does not start, or another program of the attempt runs; SetupError where a
+        mount would show labels or results, or the disk is full.
+        """
+
+
+@dataclass(frozen=True, slots=True)
 class PythonStart:
     """One start of Python where starts are counted.
 
@@ -351,7 +420,8 @@ class CommandResult:
     """How one jailed command ended.
 
     exit_code    the command's own (128 + N after signal N), 137 when it was killed; 255 when the jail did not start
-    killed_by    time, cpu, memory, output, scratch (too much written), cancelled (attempt over), sandbox (not started, see `error`), or None
+    killed_by    time, cpu, memory, output, scratch (too much written), cancelled (attempt over), sandbox (not started or killed
+                 from outside, see `error`), or None
     output       host file with all that was printed, stdout and stderr in the order written
     peak_rss_mb  the most memory seen that the kernel cannot drop (a mapped graph is not counted), MiB; 0 for a
                  command that ended before the first look, after a tenth of a second
@@ -496,8 +566,8 @@ class Task:
     """All that a harness needs for one attempt. `on_step` is called with each step as it happens, before the next request.
 
     `graph_tools` are those that the policy offers to the model, by name; calls of them are counted and recorded.
-    `gateway` and `calls`, where all tools of the policy answer, are there for harnesses with an external program; they
-    end it once the attempt is `cancelled`, which nobody waits for any more.
+    `gateway`, `calls`, where all tools of the policy answer, and `programs` are there for harnesses with an external
+    program; they end it once the attempt is `cancelled`, which nobody waits for any more.
     """
 
     query: Query
@@ -512,6 +582,7 @@ class Task:
     gateway: Gateway | None = None
     calls: ToolSocket | None = None
     cancelled: Callable[[], bool] = lambda: False
+    programs: ProgramStarter | None = None
 
 
 @dataclass(frozen=True, slots=True)

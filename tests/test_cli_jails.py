@@ -18,8 +18,8 @@ from dkgi.config import load
 from dkgi.context import Level3
 from dkgi.harness import open_harness
 from dkgi.harness.pi_program import arguments, box, find_program
-from dkgi.jail.cli import cli
 from dkgi.types import Attempt, SetupError, Task, ToolPolicy, Usage
+from tests.jail.conftest import kill_jail_of, marked
 from tests.loopback import Loopback, Turn
 from tests.one_query import Films, FilmsCell, films_cell, write_all
 
@@ -225,15 +225,14 @@ class _Spied:
 
     def run(self, task: Task) -> Attempt:
         assert task.gateway is not None
-        folder = task.workspace.scratch_dir.parent / "cli"
-        folder.mkdir(mode=0o700)
+        assert task.programs is not None
         with task.gateway.session(task.model, task.on_step, max_turns=1, merge=True) as session:
-            own = box(self.program, task, session, self.context, folder, wall_s=60, memory_mb=1024)
+            own = box(self.program, task, session, self.context, wall_s=60, memory_mb=1024)
             own = replace(own, read_only=(*own.read_only, (self.spy, "/opt/pi/spy.mjs")))
             words = arguments(self.program, session.face, task.policy.tools)
-            with cli(own, [*words, "-e", "/opt/pi/spy.mjs"], stderr=folder / "stderr.txt") as process:
+            with task.programs.start(own, [*words, "-e", "/opt/pi/spy.mjs"]) as process:
                 process.wait(60)
-            said = (folder / "stderr.txt").read_text()
+                said = process.told()
             self.token = session.token
         (line,) = [line for line in said.splitlines() if line.startswith("TOLD ")] or [said]
         self.told = json.loads(line.removeprefix("TOLD "))
@@ -289,6 +288,36 @@ def test_to_commands_of_codex_the_graph_is_read_only_and_scratch_is_their_own(pl
     seen = played("codex", "full_dkgi", "bash", {"command": command})
     assert "\ny\n" in f"\n{seen}"
     assert seen.count("Read-only file system") + seen.count("Permission denied") >= 2
+
+
+@pytest.mark.parametrize(
+    ("harness", "inner"),
+    [("native", "killed-marker"), ("pi", "killed-marker"), ("pi", "cli.js"), ("codex", "/opt/codex/bin")],
+)
+def test_an_attempt_whose_jail_is_killed_from_outside_is_void_and_the_next_one_answers(
+    harness: str, inner: str, films: Films, tmp_path: Path
+) -> None:
+    slow = {"calls": [{"name": "bash", "arguments": {"command": "exec -a killed-marker sleep 300"}}]}
+    (tmp_path / "replies.json").write_text(json.dumps({"*": [[slow, {"text": ANSWER}], [{"text": ANSWER}]]}))
+    options = [f"harness={harness}", "model=scripted", f"model.replies={tmp_path / 'replies.json'}"]
+    skip_where_missing(options)
+
+    def kill() -> None:
+        deadline = time.monotonic() + 30
+        while not marked("killed-marker\x00300") and time.monotonic() < deadline:
+            time.sleep(0.02)
+        kill_jail_of(inner)
+
+    with films_cell(options, films, tmp_path / "runs") as cell:
+        thread = Thread(target=kill)
+        thread.start()
+        told = cell.ask(QUESTION)
+        thread.join()
+    assert told is not None
+    assert (told.result.stops, told.result.node_ids) == (("sandbox_error", "answered"), (3,))
+    errors = [attempt.end.error for attempt in cell.run.cell.attempts(1, 0) if attempt.end]
+    assert "killed from outside" in errors[0]
+    assert marked("killed-marker") == []
 
 
 def test_nothing_is_left_of_an_attempt(films: Films, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from dkgi.files import check_writable, dump_json, write_atomically
+from dkgi.files import check_writable, dump_json, open_to_append, write_atomically
 from dkgi.types import SetupError
 
 
@@ -30,3 +30,17 @@ def test_half_a_character_and_a_huge_integer_are_kept_in_another_form() -> None:
     said = {"a\ud800": ["b\udfff", 10**30, -(10**30), 2**63 - 1, None, 1.5, True]}
     kept = orjson.loads(dump_json(said))
     assert kept == {"a\ufffd": ["b\ufffd", str(10**30), str(-(10**30)), 2**63 - 1, None, 1.5, True]}
+
+
+def test_nothing_is_appended_through_a_link(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    target.write_text("untouched")
+    (tmp_path / "log").symlink_to(target)
+    with pytest.raises(OSError, match="symbolic"):
+        open_to_append(tmp_path / "log")
+    assert target.read_text() == "untouched"
+    with open_to_append(tmp_path / "other") as file:
+        file.write(b"one")
+    with open_to_append(tmp_path / "other") as file:
+        file.write(b"two")
+    assert (tmp_path / "other").read_bytes() == b"onetwo"

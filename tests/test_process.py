@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,22 @@ def bash(
 def test_exit_codes_follow_the_shells_convention(lifeline: Lifeline, tmp_path: Path, command: str, code: int) -> None:
     ended, _ = bash(command, lifeline, tmp_path / "out")
     assert (ended.exit_code, ended.killed_by) == (code, None)
+
+
+@pytest.mark.parametrize(
+    ("command", "wall_s", "signal_"),
+    [
+        ("exit 137", 20, None),
+        ("kill -KILL $$", 20, 9),
+        ("bash -c 'kill -KILL $$'; exit 137", 20, None),
+        ("sleep 30", 0.3, None),
+    ],
+)
+def test_a_signal_is_told_where_it_ended_the_first_process_and_was_not_ours(
+    lifeline: Lifeline, tmp_path: Path, command: str, wall_s: float, signal_: int | None
+) -> None:
+    ended, _ = bash(command, lifeline, tmp_path / "out", replace(BOUNDS, wall_s=wall_s))
+    assert (ended.exit_code, ended.signal) == (137, signal_)
 
 
 def test_a_program_starts_with_an_empty_environment(

@@ -14,7 +14,8 @@ import pytest
 
 from dkgi.context import Level3
 from dkgi.harness.native import Native, NativeSpec
-from dkgi.meter import Ledger
+from dkgi.meter import GridLedger, Ledger
+from dkgi.models import open_models
 from dkgi.models.scripted import Scripted, ScriptedSpec
 from dkgi.runner import CellRun, Seat, answer_queries
 from dkgi.store import Journal, open_cell
@@ -31,6 +32,8 @@ from dkgi.types import (
     Usage,
     Workspace,
 )
+from tests.loopback import Loopback, Turn
+from tests.models.providers import provider
 
 PRICES = Prices(0, 0, 0, 1_000_000)
 POLICY = ToolPolicy("p", True, True, True, ("bash", "read"), "tools_full_dkgi.md", (0, 0, 0))
@@ -217,6 +220,20 @@ def test_closing_the_iterator_ends_commands_and_workers_and_records_no_result_fo
     assert [result.number for result in cell_run.cell.results()] == [1]
     cut_off = [step for attempt in cell_run.cell.attempts(2, 0) for step in attempt.steps]
     assert [step.type for step in cut_off] == ["user", "tool_call"]
+
+
+def test_once_the_grid_has_no_more_for_a_cell_no_other_query_is_begun(cell_run: CellRun) -> None:
+    grid = GridLedger(None, 4000)
+    ledger = Ledger(cap_usd=None, prices=None, grid=grid)
+    with Loopback([Turn(text='{"node_ids": [2]}', input=1000, output=50)]) as server:
+        models = open_models(provider("openai_chat", base_url=server.url, max_output_tokens=1000))
+        run = replace(cell_run, models=models, ledger=ledger, prices=None)
+        results = list(answer_queries(run, [(query(number), 0) for number in range(6)], threads=1))
+        answered = len(server.requests)
+    assert 0 < answered == len(results) < 5
+    assert grid.spent_tokens == 1050 * answered
+    # The one that was refused has begun, and waits.
+    assert len(list((cell_run.cell.folder / "queries").iterdir())) == answered + 1
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,10 @@
 """Places of attempts under the policies with graph tools, in real jails: what an agent can reach, and what is recorded."""
 
 import json
+import os
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,8 @@ from dkgi.kg.text import IndexSpec
 from dkgi.kg.tools import graph_tools
 from dkgi.runner import Seat
 from dkgi.seats import Seats
-from dkgi.types import SandboxError, Tool, ToolSocket
+from dkgi.types import CliBox, SandboxError, Tool, ToolSocket
+from tests.jail.conftest import marked
 from tests.models.films import write_films
 
 ENGINE = '{"engine": "csr"}'
@@ -120,6 +123,25 @@ def test_a_program_outside_of_the_attempts_jail_calls_the_policys_tools_until_th
             left = seat.calls
         with pytest.raises(SandboxError, match="cannot be reached"):
             asked(left, "bash", command="pwd")
+
+
+def test_an_external_program_ends_with_its_seat_whoever_still_holds_it(
+    export: Path, tools: dict[str, Tool], tmp_path: Path
+) -> None:
+    marker = f"seat-left-{os.getpid()}"
+    box = CliBox((), "/run/home", "/run/home", (("PATH", "/usr/bin:/bin"),), 60, 400)
+    words = ["/bin/bash", "-c", f"exec -a {marker} sleep 300"]
+    with (
+        Seats(load(["harness=pi", "tools=graph_tools"]), export, export.parents[1], tools, ENGINE) as seats,
+        ExitStack() as held,
+    ):
+        with seats.open(tmp_path / "commands.jsonl") as seat:
+            assert seat.programs is not None
+            held.enter_context(seat.programs.start(box, words))
+            while not marked(f"{marker}\x00300"):
+                time.sleep(0.05)
+        assert marked(marker) == []
+        assert not seat.workspace.scratch_dir.parent.exists()
 
 
 def test_an_attempt_without_an_external_program_has_no_socket_for_its_tools(

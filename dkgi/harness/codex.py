@@ -13,7 +13,6 @@ Not covered: models that are no server (codex_local.py), the command line (codex
 
 import contextlib
 import json
-import math
 import threading
 import time
 from collections.abc import Mapping
@@ -25,17 +24,17 @@ from dkgi.harness import codex_command as command
 from dkgi.harness.cannot import Cannot, faults
 from dkgi.harness.codex_events import Events
 from dkgi.harness.codex_local import play_in_codex
-from dkgi.harness.codex_program import Program, find_codex
-from dkgi.harness.program import LOOK_S, ended, program_folder, told_by
-from dkgi.jail.cli import CliBox, CliProcess, as_owner, cli
-from dkgi.jail.profile import TMP
-from dkgi.jail.quota import Quota, Taken
+from dkgi.harness.codex_program import Program as Release
+from dkgi.harness.codex_program import find_codex
+from dkgi.harness.program import END_S, LOOK_S, check_jail, ended
 from dkgi.kg.remote import RemoteTool
 from dkgi.models.provider import ProviderModel
 from dkgi.paths import data_dir
 from dkgi.types import (
     Attempt,
+    CliBox,
     Face,
+    Program,
     SandboxError,
     Session,
     SetupError,
@@ -45,8 +44,6 @@ from dkgi.types import (
     ToolSocket,
     Usage,
 )
-
-_END_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,62 +105,47 @@ class _Run:
         max_turns = task.policy.max_turns or task.limits.max_turns
         with task.gateway.session(model, task.on_step, max_turns=max_turns, merge=False) as session:
             try:
-                with program_folder(task.workspace) as folder:
-                    code, told = self._drive(session, folder)
+                code, told = self._drive(session)
             except SandboxError as error:
                 return self._end("sandbox_error", session, error=str(error))
             return self._ended(session, code, told)
 
-    def _drive(self, session: Session, folder: Path) -> tuple[int | None, str]:
+    def _drive(self, session: Session) -> tuple[int | None, str]:
         """Run Codex to its end. Gives its exit code, None after the time limit, and what it said on standard error."""
-        home = as_owner(folder / "home", self.task.workspace.scratch_dir)
-        box = self._box(session, home)
-        words = self._words(session.face, home)
-        stderr = folder / "stderr.txt"
-        with cli(box, words, stderr=stderr) as process:
+        starter = self.task.programs
+        assert starter is not None, "an external harness comes with what starts its program"
+        entry = _entry(self.program, session.face, self.spec.like, self.shape)
+        with starter.start(self._box(session, entry), self._words(session.face, catalog=entry is not None)) as process:
             reader = threading.Thread(target=self._read, args=(process,), name="codex", daemon=True)
             reader.start()
             with contextlib.suppress(BrokenPipeError):  # it ended before it had read all; its exit code says why
                 process.stdin.write(self.task.prompt.encode())
                 process.stdin.close()
-            code = self._wait(process, self._quota(home))
-            reader.join(_END_S)
-            if process.killed_by == "memory":
-                raise SandboxError(f"Codex used more memory than harness.memory_mb={self.spec.memory_mb}")
-        return None if process.killed_by == "time" else code, told_by(stderr)
+            code = self._wait(process)
+            reader.join(END_S)
+            check_jail(process, "Codex", memory_mb=self.spec.memory_mb, scratch_mb=self.spec.scratch_mb)
+            return None if process.killed_by == "time" else code, process.told()
 
-    def _wait(self, process: CliProcess, quota: Quota) -> int | None:
-        """Its exit code; None where it had to be killed, since its time was over or the run is stopped.
-
-        Raises SandboxError where it keeps too much.
-        """
+    def _wait(self, process: Program) -> int | None:
+        """Its exit code; None where it had to be killed, since its time was over or the run is stopped."""
         while self._seconds_left() > 0 and not self.task.cancelled():
             with contextlib.suppress(TimeoutError):
                 return process.wait(min(LOOK_S, max(0.0, self._seconds_left())))
-            if not quota.holds():
-                raise SandboxError(f"Codex and its commands keep more than harness.scratch_mb={self.spec.scratch_mb}")
         process.kill()
         return None
 
-    def _quota(self, home: Path) -> Quota:
-        workspace = self.task.workspace
-        folders = (home, workspace.scratch_dir, workspace.tmp_dir)
-        return Quota(folders, Taken(self.spec.scratch_mb * 2**20, math.inf))
-
-    def _read(self, process: CliProcess) -> None:
+    def _read(self, process: Program) -> None:
         with contextlib.suppress(OSError, ValueError):  # closed under its hands
             self.events.read(process.stdout)
 
-    def _words(self, face: Face, home: Path) -> list[str]:
-        """The relay's command line, and Codex's in it. The catalog that it is to read is written to its home."""
-        entry = _entry(self.program, face, self.spec.like, self.shape)
-        if entry is not None:
-            _write(home, command.CATALOG, json.dumps({"models": [entry]}))
+    def _words(self, face: Face, *, catalog: bool) -> list[str]:
+        """The relay's command line, and Codex's in it."""
         relay = ["/usr/bin/env", "python3", command.RELAY, str(command.PORT), command.SOCKET]
         codex = f"{command.PROGRAM}/bin/codex"
-        return [*relay, codex, *command.arguments(face, self.shape, catalog=entry is not None)]
+        return [*relay, codex, *command.arguments(face, self.shape, catalog=catalog)]
 
-    def _box(self, session: Session, home: Path) -> CliBox:
+    def _box(self, session: Session, entry: dict[str, Any] | None) -> CliBox:
+        """The jail of one attempt; `entry` is the catalog that it is to read."""
         workspace = self.task.workspace
         read_only = [
             (self.program.folder, command.PROGRAM),
@@ -171,25 +153,26 @@ class _Run:
             (session.socket, command.SOCKET),
             (data_dir("sandbox") / "codex_relay.py", command.RELAY),
         ]
+        files = []
+        if entry is not None:
+            files.append((Path(command.CATALOG).name, json.dumps({"models": [entry]})))
         if self.shape.graph:
             door = _graph_door(self.task)
-            _write(home, command.TOKEN, door.token)
+            files.append((Path(command.TOKEN).name, door.token))
             read_only += [
                 (door.path, command.GRAPH_SOCKET),
                 (data_dir("sandbox") / "graph_mcp.py", command.GRAPH_SERVER),
             ]
-        writable = (
-            (home, command.HOME),
-            (workspace.scratch_dir, workspace.scratch_at),
-            (workspace.tmp_dir, TMP),
-        )
         return CliBox(
             read_only=tuple(read_only),
-            writable=writable,
+            home=command.HOME,
+            files=tuple(files),
+            folders=True,
             cwd=workspace.graph_at,
             env=command.environment(session.token),
             wall_s=max(0.0, self._seconds_left()) + 1,
             memory_mb=self.spec.memory_mb,
+            scratch_mb=self.spec.scratch_mb,
             nested=True,
         )
 
@@ -213,13 +196,6 @@ class _Run:
         return self.started + self.task.limits.wall_s - time.monotonic()
 
 
-def _write(home: Path, seen_at: str, content: str) -> None:
-    """A file that Codex finds at `seen_at`, in its home. Nothing runs there yet."""
-    path = home / Path(seen_at).name
-    path.write_text(content, encoding="utf-8")
-    path.chmod(0o644)
-
-
 def _graph_door(task: Task) -> ToolSocket:
     """Where the graph's tools are called: those that the model is offered, or those that programs may call."""
     for tool in task.graph_tools.values():
@@ -229,7 +205,7 @@ def _graph_door(task: Task) -> ToolSocket:
     return ToolSocket(files["socket"], files["token"].read_text(encoding="ascii"))
 
 
-def _entry(program: Program, face: Face, like: str, shape: command.Shape) -> dict[str, Any] | None:
+def _entry(program: Release, face: Face, like: str, shape: command.Shape) -> dict[str, Any] | None:
     """The catalog's entry for the model, where it needs one of ours.
 
     Its own models have their own, with a shell; where tools differ, and for every other model, theirs is trimmed to

@@ -14,7 +14,6 @@ Not covered: how Pi is started (pi_program.py) and spoken to (pi_rpc.py).
 import contextlib
 import time
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from dkgi.context import Level3
@@ -22,12 +21,12 @@ from dkgi.harness.cannot import Cannot, faults
 from dkgi.harness.native import TOOLS
 from dkgi.harness.pi_program import arguments, box, find_program, level
 from dkgi.harness.pi_rpc import Events, Rpc
-from dkgi.harness.program import LOOK_S, TOLD, ended, program_folder, told_by
-from dkgi.jail.cli import CliProcess, cli
-from dkgi.types import Attempt, Face, SandboxError, Session, SetupError, Stop, Task, ToolPolicy, Usage
+from dkgi.harness.program import END_S, LOOK_S, check_jail, ended
+from dkgi.types import Attempt, Face, Program, SandboxError, Session, SetupError, Stop, Task, ToolPolicy, Usage
 
 _ABORT_S = 3.0
 _BACKSTOP_S = 30.0
+_TOLD = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,26 +88,24 @@ class _Run:
         max_turns = task.policy.max_turns or task.limits.max_turns
         with task.gateway.session(task.model, task.on_step, max_turns=max_turns, merge=True) as session:
             try:
-                with program_folder(task.workspace) as folder:
-                    self._drive(session, folder)
+                self._drive(session)
             except _Crash as crash:
                 return self._ended(session, crash=str(crash))
             except SandboxError as error:
                 return self._end("sandbox_error", session, error=str(error))
             return self._ended(session)
 
-    def _drive(self, session: Session, folder: Path) -> None:
+    def _drive(self, session: Session) -> None:
         """Run Pi until it answers, fails or is out of time."""
-        wall_s = self.task.limits.wall_s + _BACKSTOP_S
-        jail = box(
-            self.program, self.task, session, self.spec.context, folder, wall_s=wall_s, memory_mb=self.spec.memory_mb
-        )
-        words = arguments(self.program, session.face, self.task.policy.tools)
-        stderr = folder / "stderr.txt"
-        with cli(jail, words, stderr=stderr) as process:
+        task, spec = self.task, self.spec
+        assert task.programs is not None, "an external harness comes with what starts its program"
+        wall_s = task.limits.wall_s + _BACKSTOP_S
+        jail = box(self.program, task, session, spec.context, wall_s=wall_s, memory_mb=spec.memory_mb)
+        words = arguments(self.program, session.face, task.policy.tools)
+        with task.programs.start(jail, words) as process:
             rpc = Rpc(process)
             try:
-                self._check(rpc, process, session.face, stderr)
+                self._check(rpc, process, session.face)
                 rpc.send("prompt", message=self.task.prompt)
                 self._follow(rpc, self.deadline)
             except TimeoutError:
@@ -117,21 +114,22 @@ class _Run:
                 with contextlib.suppress(TimeoutError):
                     self._follow(rpc, time.monotonic() + _ABORT_S)
             if not self.events.ended and not self.late:
-                raise self._gone(process, stderr)
+                raise self._gone(process)
 
-    def _gone(self, process: CliProcess, stderr: Path) -> Exception:
-        """Why Pi has ended before its answer."""
-        if process.killed_by == "memory":
-            return SandboxError(f"Pi used more memory than harness.memory_mb={self.spec.memory_mb}")
-        return _Crash(f"Pi ended before its answer: {told_by(stderr)}")
+    def _gone(self, process: Program) -> _Crash:
+        """Why Pi has ended before its answer. Raises SandboxError where its jail did that."""
+        with contextlib.suppress(TimeoutError):  # it may have closed its output alone
+            process.wait(END_S)
+        check_jail(process, "Pi", memory_mb=self.spec.memory_mb)
+        return _Crash(f"Pi ended before its answer: {process.told()}")
 
-    def _check(self, rpc: Rpc, process: CliProcess, face: Face, stderr: Path) -> None:
+    def _check(self, rpc: Rpc, process: Program, face: Face) -> None:
         """Pi is as it was configured. Settings that it cannot read are a warning to it, and it goes on without."""
         rpc.send("get_state")
         while True:
             event = self._next(rpc, self.deadline)
             if event is None:
-                raise self._gone(process, stderr)
+                raise self._gone(process)
             if event["type"] == "response":
                 break
         state = event["data"]
@@ -139,8 +137,8 @@ class _Run:
             raise SetupError(
                 f"model.effort: Pi {self.spec.version} drives {face.model} at {state['thinkingLevel']}, not at {face.effort}"
             )
-        if state["autoCompactionEnabled"] or state["model"]["id"] != face.model or "Warning: (" in told_by(stderr):
-            raise _Crash(f"Pi is not as it was configured: {told_by(stderr)}")
+        if state["autoCompactionEnabled"] or state["model"]["id"] != face.model or "Warning: (" in process.told():
+            raise _Crash(f"Pi is not as it was configured: {process.told()}")
 
     def _follow(self, rpc: Rpc, deadline: float) -> None:
         """Take events until the last one. Raises TimeoutError at the deadline, SandboxError where tools are gone."""
@@ -171,7 +169,7 @@ class _Run:
         if not crash and last is not None and not last.calls and events.reason in ("stop", "length"):
             return self._end("answered", session, last.text)
         why = crash or f"Pi ended without an answer ({events.reason}): {events.failure}"
-        return self._end("crashed", session, error=why[:TOLD])
+        return self._end("crashed", session, error=why[:_TOLD])
 
     def _end(self, stop: Stop, session: Session, answer: str = "", *, error: str = "") -> Attempt:
         wall = time.monotonic() - self.started

@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from dkgi.context import Level3
-from dkgi.jail.cli import CliBox, as_owner
 from dkgi.nodetools import PI_CLI, find_node, find_pi
 from dkgi.paths import data_dir
-from dkgi.types import Face, Session, SetupError, Task, ToolSocket, WireName
+from dkgi.types import CliBox, Face, Session, SetupError, Task, ToolSocket, WireName
 
 LEVELS = ("minimal", "low", "medium", "high", "xhigh")
 """How much a model may be told to reason."""
@@ -94,17 +93,9 @@ def arguments(program: Program, face: Face, tools: Sequence[str]) -> list[str]:
     return [*words, *program.release.options, "-e", f"{_TOP}/extension.mjs"]
 
 
-def box(
-    program: Program, task: Task, session: Session, context: Level3, folder: Path, *, wall_s: float, memory_mb: int
-) -> CliBox:
-    """The jail of one attempt, with Pi's own folder in `folder`. Its working directory has the graph's path and is empty:
-    Pi would read instructions there, and tools work elsewhere."""
-    home = as_owner(folder / "home", task.workspace.scratch_dir)
-    for name, content in (("settings.json", _SETTINGS), ("models.json", _models(session))):
-        (home / name).write_text(json.dumps(content))
-        (home / name).chmod(0o644)
-    empty = folder / "empty"
-    empty.mkdir(mode=0o755)
+def box(program: Program, task: Task, session: Session, context: Level3, *, wall_s: float, memory_mb: int) -> CliBox:
+    """The jail of one attempt. Its working directory has the graph's path and is empty: Pi would read instructions there,
+    and tools work elsewhere."""
     assert task.calls is not None, "an external harness comes with a socket for its tools"
     return CliBox(
         read_only=(
@@ -113,14 +104,14 @@ def box(
             (data_dir("sandbox") / "pi" / "extension.mjs", f"{_TOP}/extension.mjs"),
             (session.socket, _MODEL),
             (task.calls.path, _TOOLS),
-            (empty, task.workspace.graph_at),
         ),
-        writable=((home, _HOME),),
+        home=_HOME,
+        files=(("settings.json", json.dumps(_SETTINGS)), ("models.json", json.dumps(_models(session)))),
+        empty=task.workspace.graph_at,
         cwd=task.workspace.graph_at,
         env=_environment(task.calls, task.policy.tools, context),
         wall_s=wall_s,
         memory_mb=memory_mb,
-        nested=False,
     )
 
 

@@ -18,9 +18,9 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from dkgi.jail.cli import CliProcess
 from dkgi.tools import READ_BYTES
 from dkgi.truncate import WHOLE_BYTES
+from dkgi.types import Program
 
 _TYPE = re.compile(rb'\{"type":"(\w+)"')
 _WANTED = {b"response", b"message_end", b"tool_execution_start", b"tool_execution_end", b"extension_error"}
@@ -37,7 +37,7 @@ _NATIVE_CUT = re.compile(
 class Rpc:
     """Reads in a thread of its own, since Pi keeps in memory what nobody takes."""
 
-    def __init__(self, process: CliProcess) -> None:
+    def __init__(self, process: Program) -> None:
         self._process = process
         self._events: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         self._reader = threading.Thread(target=self._read, name="pi", daemon=True)

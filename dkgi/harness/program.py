@@ -1,26 +1,20 @@
-"""What harnesses with an external program share: its folder, and how its session decides about an attempt.
+"""What harnesses with an external program share: how its session and its jail decide about an attempt.
 
->>> with program_folder(task.workspace) as folder:
-...     ...
 >>> ended(session, late=False)
 Ending(stop='turn_limit', answer='', error='')
 
-Not covered: what a program makes of its own end (pi.py, codex.py); its jail (jail/cli.py).
+Not covered: what a program makes of its own end (pi.py, codex.py); its jail (jail/external.py).
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 from dkgi.harness.native import ERROR_STOPS
-from dkgi.jail.scratch import remove_tree
-from dkgi.types import ModelError, Session, Stop, Workspace
+from dkgi.types import ModelError, Program, SandboxError, Session, Stop
 
 LOOK_S = 0.25
 """How often a program that runs is looked at."""
-TOLD = 2000
-"""Characters of what a program says of its failure that are kept."""
+END_S = 5.0
+"""How long a program that has ended may take until that is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,17 +22,6 @@ class Ending:
     stop: Stop
     answer: str = ""
     error: str = ""
-
-
-@contextmanager
-def program_folder(workspace: Workspace) -> Iterator[Path]:
-    """Beside the attempt's own folders, and gone with what the program kept there when it has ended."""
-    folder = workspace.scratch_dir.parent / "cli"
-    folder.mkdir(mode=0o700)
-    try:
-        yield folder
-    finally:
-        remove_tree(folder)
 
 
 def ended(session: Session, *, late: bool) -> Ending | None:
@@ -59,6 +42,12 @@ def ended(session: Session, *, late: bool) -> Ending | None:
     return None
 
 
-def told_by(stderr: Path) -> str:
-    """The end of what a program said on standard error."""
-    return stderr.read_bytes()[-TOLD:].decode(errors="replace").strip()
+def check_jail(program: Program, name: str, *, memory_mb: int, scratch_mb: int | None = None) -> None:
+    """Raise SandboxError where a program that has ended was killed, and not for its time."""
+    reasons = {
+        "memory": f"{name} used more memory than harness.memory_mb={memory_mb}",
+        "scratch": f"{name} and its commands keep more than harness.scratch_mb={scratch_mb}",
+        "sandbox": f"the jail of {name} was killed from outside",
+    }
+    if reason := reasons.get(program.killed_by or ""):
+        raise SandboxError(reason)

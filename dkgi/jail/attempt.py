@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
+from dkgi.files import open_to_append
 from dkgi.jail.bare import Bare
 from dkgi.jail.command import Jail
 from dkgi.types import CommandResult, Workspace
@@ -136,8 +137,8 @@ class AttemptCommands:
     ) -> None:
         line = {"number": number, "time": started, "argv": argv, "timeout_s": timeout_s} | dataclasses.asdict(result)
         line |= {"output": result.output.name, "signal": result.signal}
-        with self._log.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+        with open_to_append(self._log) as file:
+            file.write(json.dumps(line).encode() + b"\n")
 
 
 def _not_run(exit_code: int, reason: Literal["time", "sandbox"], error: str) -> CommandResult:

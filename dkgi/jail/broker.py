@@ -78,12 +78,14 @@ class Broker:
 
 
 class Session:
-    """One jail's line to the host, while the jail runs. `config` is the jail's file; `starts` is complete after closing."""
+    """One jail's line to the host, while the jail runs. `config` is the jail's file. After closing `starts` is complete,
+    and `killed` whether something outside killed a program's jail."""
 
     def __init__(self, broker: Broker, nsjail: Path, lifeline: Lifeline, config: str) -> None:
         self._broker, self._nsjail, self._lifeline = broker, nsjail, lifeline
         self.starts: list[PythonStart] = []
         self.refused = 0
+        self.killed = False
         self._folder = broker.folder / secrets.token_hex(4)
         self.config = self._folder.with_suffix(".cfg")
         self._folder.mkdir()
@@ -202,30 +204,33 @@ class Session:
                 caller.release()
                 self._running[process.pid] = inner
                 inner.follow(process.pid)
+                ended = False
                 try:
-                    self._wait(process.pid, caller.pidfd)
+                    ended = self._wait(process.pid, caller.pidfd)
                 finally:
                     del self._running[process.pid]
                     _, status, usage = os.wait4(process.pid, 0)
                     process.returncode = os.waitstatus_to_exitcode(status)
             self.starts += inner.starts
             self.refused += inner.refused
+            self.killed |= inner.killed or (ended and process.returncode == -signal.SIGKILL)
             code = process.returncode if process.returncode >= 0 else 128 - process.returncode
             error = complaints(log) if code == 255 else ""
             return _CANNOT if error else code, usage.ru_utime + usage.ru_stime, error
         finally:
             os.close(log)
 
-    def _wait(self, root: int, caller: int) -> None:
-        """Until Python has ended by itself, or has been killed because its caller is gone or the command is over."""
+    def _wait(self, root: int, caller: int) -> bool:
+        """Until Python has ended without us, or has been killed because its caller is gone or the command is over."""
         with _pidfd(root) as ended:
             poll = _poll(ended, caller, self._stop)
             if ended in _ready(poll):
-                return
+                return True
             for number in (signal.SIGTERM, signal.SIGKILL):
                 kill_tree(root, number)
                 if _ready(_poll(ended), _GRACE_S):
-                    return
+                    break
+            return False
 
 
 def _poll(*descriptors: int) -> select.poll:

@@ -10,6 +10,7 @@ Not covered: who may ask for a command and where its output is kept (server.py).
 import contextlib
 import errno
 import os
+import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ from dkgi.types import Box, CommandResult
 # command second. What that shell would say about a killed command goes nowhere; the command's stderr is untouched.
 _FIRST = ("/bin/bash", "-c", '{ "$@" 2>&3 3>&-; } 3>&2 2>/dev/null; exit $?', "_")
 _SIGKILL = 128 + 9
+KILLED = "the jail was killed from outside"
 _LONGEST_WORD = 128 * 1024
 _LONGEST_COMMAND = 1024 * 1024
 
@@ -67,6 +69,8 @@ class Jail:
                     words, file, bounds, self.lifeline, cancel=cancel, owner=self.uid, pass_fds=(log,), guests=session
                 )
             errors = complaints(log) if ended.exit_code == 255 else ""
+            if ended.signal == signal.SIGKILL or (session and session.killed and ended.killed_by is None):
+                errors = KILLED
             killed_by = ended.killed_by
             # The kernel counts for all commands together: one that ends by SIGKILL while another is killed for memory is
             # told the same reason.

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dkgi import paths
-from dkgi.jail.command import Jail
+from dkgi.jail.command import KILLED, Jail
 from dkgi.jail.diagnosis import Surroundings, cause
 from dkgi.jail.programs import Programs
 from dkgi.jail.witness import NAMESPACES, witness
@@ -161,6 +161,8 @@ def _printed(jail: Jail, name: str, arguments: Iterable[str], folder: Path) -> t
     script = (paths.data_dir("sandbox") / name).read_text(encoding="utf-8")
     try:
         result = jail.run(["/bin/bash", "-c", script, "check", *arguments], output, timeout_s=_CHECK_S)
+        if result.error == KILLED:
+            raise SandboxError(KILLED)
         return output.read_text(encoding="utf-8", errors="replace"), result
     except OSError as error:
         raise SandboxError(str(error)) from None

@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self
 
+from dkgi.files import open_to_append
 from dkgi.jail.scratch import unwritable
 from dkgi.kg.remote import RemoteTool
 from dkgi.paths import data_dir
@@ -111,5 +112,5 @@ class _Record:
     def write(self, called: Called) -> None:
         self.count += 1
         line = {"number": self.count, **asdict(called), "engine": self._engine}
-        with self._log.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+        with open_to_append(self._log) as file:
+            file.write(json.dumps(line).encode() + b"\n")

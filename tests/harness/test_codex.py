@@ -17,6 +17,7 @@ from dkgi.gateway import ModelGateway
 from dkgi.graph.export import write_export
 from dkgi.harness.codex import Codex, CodexSpec
 from dkgi.harness.codex_program import find_codex
+from dkgi.jail.external import AttemptPrograms
 from dkgi.jail.scratch import RunFolder
 from dkgi.kg.index import open_index
 from dkgi.kg.server import GraphSeat, GraphServer
@@ -134,6 +135,7 @@ def run(place: Place, tmp_path: Path) -> Run:
                 steps.append,
                 graph.tools,
                 place.gateway,
+                programs=AttemptPrograms(workspace),
             )
             attempt = Codex(driven or spec()).run(replace(task, **changes))
             return Ran(attempt, steps, workspace, graph.calls())

@@ -18,7 +18,7 @@ from dkgi.harness.native import Native, NativeSpec
 from dkgi.harness.pi import Pi, PiSpec
 from dkgi.harness.pi_program import arguments, box, find_program
 from dkgi.harness.pi_rpc import Events, Rpc
-from dkgi.jail.cli import cli
+from dkgi.jail.external import AttemptPrograms
 from dkgi.models.scripted import Scripted, ScriptedSpec
 from dkgi.process import tree
 from dkgi.runner import Seat
@@ -133,6 +133,7 @@ def at_work(
                 steps.append,
                 gateway=gateway,
                 calls=calls,
+                programs=AttemptPrograms(seat.workspace),
             ),
             steps,
         )
@@ -368,15 +369,12 @@ def test_pi_warns_where_it_cannot_read_its_settings_in_the_words_that_end_an_att
     with at_work(seat, tmp_path, Watching("bash", [])) as (task, _):
         assert task.gateway
         with task.gateway.session(task.model, task.on_step, max_turns=1, merge=True) as session:
-            folder = seat.workspace.scratch_dir.parent / "cli"
-            folder.mkdir()
             program = find_program(version)
-            jail = box(program, task, session, Level3(), folder, wall_s=60, memory_mb=1536)
-            locked = replace(
-                jail, read_only=(*jail.read_only, (folder / "home/settings.json", "/run/home/settings.json.lock"))
-            )
-            with cli(locked, arguments(program, session.face, ("bash", "read")), stderr=tmp_path / "e") as process:
+            jail = box(program, task, session, Level3(), wall_s=60, memory_mb=1536)
+            locked = replace(jail, files=(*jail.files, ("settings.json.lock", "")))
+            words = arguments(program, session.face, ("bash", "read"))
+            with AttemptPrograms(seat.workspace).start(locked, words) as process:
                 rpc = Rpc(process)
                 rpc.send("get_state")
                 rpc.next(time.monotonic() + 60)
-    assert "Warning: (" in (tmp_path / "e").read_text()
+                assert "Warning: (" in process.told()

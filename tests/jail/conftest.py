@@ -1,10 +1,14 @@
 """One command server for all tests, on a small graph, and shells in jails of its."""
 
+import contextlib
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import pytest
 
 from dkgi.config import load
@@ -60,6 +64,31 @@ def marked(marker: str) -> list[int]:
         except OSError:
             continue
     return found
+
+
+def kill_jail_of(marker: str, program: str = "") -> None:
+    """Wait until a process whose command line holds `marker`, and whose program has a name that starts with `program`,
+    runs in a jail, and kill that jail from outside."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        for number in marked(marker):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                inner = psutil.Process(number)
+                jail = next((one for one in inner.parents() if one.name() == "nsjail"), None)
+                if jail and inner.name() != "nsjail" and Path(inner.exe()).name.startswith(program):
+                    jail.kill()
+                    return
+        time.sleep(0.01)
+    raise AssertionError(f"nothing runs that is marked {marker}")
+
+
+@contextmanager
+def killing_jail_of(marker: str, program: str = "") -> Iterator[None]:
+    """Kill that jail while the block waits for it."""
+    with ThreadPoolExecutor(1) as threads:
+        killing = threads.submit(kill_jail_of, marker, program)
+        yield
+        killing.result()
 
 
 @pytest.fixture(scope="session")

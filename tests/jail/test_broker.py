@@ -15,7 +15,7 @@ from dkgi.jail.client import address
 from dkgi.jail.scratch import RunFolder
 from dkgi.jail.server import CommandServer
 from dkgi.types import CommandResult
-from tests.jail.conftest import SPEC, Shell, marked, open_shell
+from tests.jail.conftest import SPEC, Shell, killing_jail_of, marked, open_shell
 
 REFUSED = "python3: no start of Python is left in this task\n"
 
@@ -293,6 +293,17 @@ def test_no_program_outlives_its_command(one: Shell, command: str) -> None:
     result = one.result(command)
     assert result.killed_by is None
     assert marked("bg-py-marker") == []
+
+
+@pytest.mark.parametrize(("marker", "name"), [("py-killed-marker", "python"), ("command-killed-marker", "")])
+def test_a_jail_that_is_killed_from_outside_is_not_the_programs_doing(one: Shell, marker: str, name: str) -> None:
+    program = "import time; time.sleep(300)"
+    with killing_jail_of(f"{marker}\x00", name):
+        result = one.result(
+            f"(exec -a command-killed-marker cat <> <(:)) & python3 -c '{program}' py-killed-marker; true"
+        )
+    assert (result.killed_by, result.error) == ("sandbox", "the jail was killed from outside")
+    assert marked("-killed-marker") == []
 
 
 def test_use_of_the_machine_is_measured_for_python_too(one: Shell) -> None:

@@ -10,7 +10,7 @@ from dkgi.jail.command import Jail
 from dkgi.jail.profile import agent_box, config, find_host
 from dkgi.jail.scratch import RunFolder
 from dkgi.process import Lifeline
-from tests.jail.conftest import SPEC, Shell, marked
+from tests.jail.conftest import SPEC, Shell, killing_jail_of, marked
 
 
 @pytest.mark.parametrize(
@@ -80,6 +80,30 @@ def test_past_a_limit_all_processes_end_and_the_output_is_kept(shell: Shell, com
     assert result.output.read_bytes().startswith(b"partial\n")
     assert result.output_bytes == result.output.stat().st_size <= SPEC.output_mb * 2**20
     assert marked("limit-marker") == []
+
+
+def test_a_jail_that_is_killed_from_outside_is_not_the_commands_doing(shell: Shell) -> None:
+    marker = f"command-killed-{os.getpid()}"
+    with killing_jail_of(f"{marker}\x00300"):
+        result = shell.result(
+            f"echo partial; (setsid bash -c 'exec -a {marker} sleep 300' &); exec -a {marker} sleep 300"
+        )
+    assert (result.killed_by, result.exit_code, result.error) == ("sandbox", 137, "the jail was killed from outside")
+    assert result.output.read_text() == "partial\n"
+    assert marked(marker) == []
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "kill -9 -1; kill -9 1; kill -9 $PPID; kill -9 0; kill -9 $$",
+        "python3 -c 'import os; [os.kill(n, 9) for n in range(1, 400) if os.path.exists(f\"/proc/{n}\")]'; kill -9 $$",
+        "python3 -c 'import os, signal; os.kill(os.getppid(), 9)'; kill -9 $$",
+    ],
+)
+def test_no_command_kills_its_jail_from_inside(shell: Shell, command: str) -> None:
+    result = shell.result(command)
+    assert (result.killed_by, result.exit_code, result.error) == (None, 137, "")
 
 
 def test_output_up_to_the_cap_is_kept_whole(shell: Shell) -> None:

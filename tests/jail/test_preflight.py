@@ -145,6 +145,14 @@ def test_every_line_of_the_check_is_needed(
                 assert list(problems(lines[:number] + lines[number + 1 :], jail, Hidden((), ()))), line
 
 
+def test_a_jail_that_is_killed_is_no_fault_of_the_machine(check: Check, tmp_path: Path) -> None:
+    dying = tmp_path / "nsjail"
+    dying.write_text("#!/bin/sh\necho uid 1 1\nkill -9 $$\n")
+    dying.chmod(0o755)
+    with pytest.raises(SandboxError, match=r"^the jail was killed from outside$"):
+        check(host=replace(find_host(), nsjail=dying))
+
+
 def test_the_check_leaves_nothing_for_the_agent_to_find(
     server: CommandServer, folder: RunFolder, workspace: Workspace
 ) -> None:
