@@ -10,24 +10,23 @@ Not covered: figures of the whole cell (analysis/summary.py).
 """
 
 from collections.abc import Mapping, Set
-from dataclasses import asdict
 from functools import partial
 
-import orjson
-
-from dkgi.files import write_atomically
+from dkgi.analysis.summary import score_line, scored_results, scores_path
+from dkgi.files import open_to_append, write_atomically
 from dkgi.metrics import NO_ANSWER, NodesOf, node_of, score
+from dkgi.shards import WHOLE, Shard
 from dkgi.store import Cell
 from dkgi.tracking import Tracker
 from dkgi.types import QueryResult, SafetyStop, Score
 
 
 class Collector:
-    """Scores of one cell; those of earlier sessions are in `scored` from the start. For one thread.
+    """Scores of one cell, or of a shard of it; those of earlier sessions are in `scored` from the start. For one thread.
 
     `secrets` are texts that no trajectory may show, by what they are; `nodes_of` says what an entry of an answer stands
-    for. Raises SafetyStop where an earlier session saw
-    one: such a cell is never gone on with.
+    for. The scores of a shard are in a file of its own, since another process may work on the next one. Raises
+    SafetyStop where an earlier session saw a secret: such a cell is never gone on with.
     """
 
     def __init__(
@@ -37,18 +36,20 @@ class Collector:
         secrets: Mapping[str, str],
         tracker: Tracker,
         nodes_of: NodesOf = node_of,
+        shard: Shard = WHOLE,
     ) -> None:
         self._nodes_of = nodes_of
         self._cell = cell
         self._gold = gold
         self._secrets = {what: secret.encode() for what, secret in secrets.items()}
         self._tracker = tracker
-        self._path = cell.folder / "scores.jsonl"
+        self._shard = shard
+        self._path = scores_path(cell, shard)
         self._unsafe = cell.folder / "unsafe.txt"
         if self._unsafe.exists():
             raise SafetyStop(self._unsafe.read_text())
-        self.scored = [(result, self._score(result)) for result in cell.results()]
-        write_atomically(self._path, b"".join(_line(*pair) for pair in self.scored))
+        self.scored = [(r, self._score(r)) for r in cell.results() if shard.holds(r.dataset, r.number)]
+        write_atomically(self._path, b"".join(score_line(*pair) for pair in self.scored))
         for pair in self.scored:
             if not tracker.has(pair[0]):
                 self._log(*pair)
@@ -65,10 +66,14 @@ class Collector:
         earned = self._score(result)
         self._forget(result.number, result.repeat)
         self.scored.append((result, earned))
-        with self._path.open("ab") as file:
-            file.write(_line(result, earned))
+        with open_to_append(self._path) as file:
+            file.write(score_line(result, earned))
         self._log(result, earned)
         return earned
+
+    def of_cell(self) -> list[tuple[QueryResult, Score]]:
+        """The scores of the whole cell: those of other shards as their files have them by now."""
+        return self.scored if self._shard.whole else scored_results(self._cell)
 
     def _score(self, result: QueryResult) -> Score:
         if result.outcome != "scored":
@@ -80,15 +85,10 @@ class Collector:
         earlier = len(self.scored)
         self.scored = [pair for pair in self.scored if (pair[0].number, pair[0].repeat) != (number, repeat)]
         if len(self.scored) < earlier:
-            write_atomically(self._path, b"".join(_line(*pair) for pair in self.scored))
+            write_atomically(self._path, b"".join(score_line(*pair) for pair in self.scored))
 
     def _log(self, result: QueryResult, earned: Score) -> None:
         folder = self._cell.query_folder(result.number, result.repeat)
         self._tracker.log(
             result, earned, folder / "steps.jsonl", partial(self._cell.steps, result.number, result.repeat)
         )
-
-
-def _line(result: QueryResult, earned: Score) -> bytes:
-    values = {"number": result.number, "repeat": result.repeat} | asdict(earned)
-    return orjson.dumps(values, option=orjson.OPT_APPEND_NEWLINE)

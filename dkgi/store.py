@@ -8,10 +8,10 @@
 
 MLflow and every table are derived from it. A process may be killed at any moment: steps are appended and flushed as
 they happen, so what a killed attempt spent is known to the next run.
-Not covered: scores, which collect.py writes.
+A grid is a list of cells: grids/<name>/manifest.json.
+Not covered: scores, which collect.py writes, and who may work on a cell (locks.py).
 """
 
-import fcntl
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -183,32 +183,6 @@ class Journal:
             raise cannot_write(error, Path(self._file.name)) from error
 
 
-class Lock:
-    """Holds one cell for this process. Raises SetupError where another process has it."""
-
-    def __init__(self, cell: Cell) -> None:
-        self._file = (cell.folder / "lock.0").open("a+")
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self._file.seek(0)
-            owner = self._file.read().strip() or "another process"
-            self._file.close()
-            raise SetupError(
-                f"cell {cell.id} is being run by {owner}; wait for it, or end it and start again"
-            ) from None
-        self._file.truncate(0)
-        self._file.write(f"process {os.getpid()} on {os.uname().nodename}\n")
-        self._file.flush()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        # The kernel drops the lock with the file, also when the process is killed.
-        self._file.close()
-
-
 def open_cell(runs: Path, cell_id: str, manifest: Mapping[str, Any]) -> Cell:
     """The folder of a cell, made where there is none. Raises SetupError where it cannot be written."""
     cell = Cell(runs / "cells" / cell_id)
@@ -226,15 +200,42 @@ def cells(runs: Path) -> list[Cell]:
     return [Cell(path.parent) for path in sorted((runs / "cells").glob("*/manifest.json"))]
 
 
-def find_cells(runs: Path, prefixes: list[str]) -> list[Cell]:
-    """The cells whose ids begin with one of `prefixes`; all where none is given. SetupError for one that none has."""
-    if "" in prefixes:
+def find_cells(runs: Path, names: list[str]) -> list[Cell]:
+    """The cells whose ids begin with one of `names`, or of the grid that is called so; all cells where none is given.
+
+    In the order of `names`, then of ids or of the grid; each cell once. SetupError for a name that nothing has.
+    """
+    if "" in names:
         raise SetupError("CELL: an empty text names no cell; leave it out and all cells are meant")
     found = cells(runs)
-    for prefix in prefixes:
-        if not any(cell.id.startswith(prefix) for cell in found):
-            raise SetupError(f"{prefix}: no cell in {runs / 'cells'} has an id that begins so")
-    return [cell for cell in found if not prefixes or cell.id.startswith(tuple(prefixes))]
+    if not names:
+        return found
+    meant: dict[str, Cell] = {}
+    for name in names:
+        so_named = [cell for cell in found if cell.id.startswith(name)] or _cells_of_grid(runs, name, found)
+        if not so_named:
+            raise SetupError(f"{name}: no cell in {runs / 'cells'} has an id that begins so, and no grid is called so")
+        meant |= {cell.id: cell for cell in so_named}
+    return list(meant.values())
+
+
+def _cells_of_grid(runs: Path, name: str, found: list[Cell]) -> list[Cell]:
+    """The cells of a grid that have been begun, in its order; none where there is no such grid."""
+    # What lies there is compared with the name, not opened by it: a name could hold a path.
+    for path in (runs / "grids").glob("*/manifest.json"):
+        if path.parent.name == name:
+            begun = {cell.id: cell for cell in found}
+            grid = read_json(path)
+            try:
+                ids = [cell["id"] for cell in grid["cells"]]
+            except (KeyError, TypeError):
+                raise SetupError(f"{path}: damaged; remove it and the next run of this grid writes it again") from None
+            if not begun.keys() & set(ids):
+                raise SetupError(
+                    f"{name}: no cell of this grid has been begun; the command that made it goes on with it"
+                )
+            return [begun[cell] for cell in ids if cell in begun]
+    return []
 
 
 def _billed(folder: Path, attempt: int) -> Usage | None:

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from dkgi.analysis.summary import scored_results
 from dkgi.collect import Collector
+from dkgi.shards import Shard
 from dkgi.store import Cell, Journal, open_cell
 from dkgi.tracking import NullTracker
-from dkgi.types import QueryResult, SafetyStop, Step
+from dkgi.types import QueryResult, SafetyStop, SetupError, Step
 from tests.results import query_result as result
 
 GOLD = {3: {1, 2}, 4: {9}}
@@ -76,6 +78,47 @@ def test_a_query_that_is_tried_again_counts_once(cell: Cell) -> None:
     collector.take(finish(cell, result(3)))
     assert [(r.number, s.hit_at_1) for r, s in collector.scored] == [(3, 1.0)]
     assert [line["hit_at_1"] for line in scores(cell)] == [1.0]
+
+
+def test_a_shard_scores_and_knows_its_own_queries_alone(cell: Cell) -> None:
+    shards = [Shard(2, index) for index in range(2)]
+    gold = {number: {1} for number in range(8)}
+    for number in range(8):
+        finish(cell, result(number))
+    collectors = [Collector(cell, gold, SECRETS, NullTracker(), shard=shard) for shard in shards]
+    for shard, collector in zip(shards, collectors, strict=True):
+        own = [number for number in range(8) if shard.holds("hpo", number)]
+        assert [r.number for r, _ in collector.scored] == own
+        lines = (cell.folder / f"scores.{shard.index}-2.jsonl").read_text().splitlines()
+        assert [json.loads(line)["number"] for line in lines] == own
+        assert [r.number for r, _ in collector.of_cell()] == list(range(8))
+    assert not (cell.folder / "scores.jsonl").exists()
+    assert scored_results(cell) == Collector(cell, gold, SECRETS, NullTracker()).scored
+
+
+def test_a_score_of_an_earlier_result_in_the_file_of_another_run_does_not_count(cell: Cell) -> None:
+    shard = next(shard for shard in (Shard(2, 0), Shard(2, 1)) if shard.holds("hpo", 3))
+    finish(cell, replace(result(3), outcome="failed_infra", started=1.0))
+    Collector(cell, GOLD, SECRETS, NullTracker())
+    Collector(cell, GOLD, SECRETS, NullTracker(), shard=shard).take(finish(cell, replace(result(3), started=2.0)))
+    assert [score.hit_at_1 for _, score in scored_results(cell)] == [1.0]
+    again = finish(cell, replace(result(3), outcome="failed_infra", started=3.0))
+    assert scored_results(cell) == []
+    Collector(cell, GOLD, SECRETS, NullTracker())
+    assert [(r, score.hit_at_1) for r, score in scored_results(cell)] == [(again, 0.0)]
+
+
+def test_scores_of_an_earlier_version_count_and_damaged_ones_are_named(cell: Cell) -> None:
+    finish(cell, result(3))
+    Collector(cell, GOLD, SECRETS, NullTracker())
+    path = cell.folder / "scores.jsonl"
+    line = json.loads(path.read_text())
+    del line["started"]
+    path.write_text(json.dumps(line) + "\n")
+    assert [score.hit_at_1 for _, score in scored_results(cell)] == [1.0]
+    path.write_text("[]\n")
+    with pytest.raises(SetupError, match=r"scores\.jsonl: damaged"):
+        scored_results(cell)
 
 
 def test_a_canary_in_a_trajectory_stops_the_run_before_the_score_counts(cell: Cell) -> None:

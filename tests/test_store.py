@@ -1,14 +1,14 @@
 """The store survives kills at any byte and tells what was spent."""
 
-import subprocess
-import sys
+import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from dkgi.recording import Recording
-from dkgi.store import Cell, Journal, Lock, find_cells, open_cell
+from dkgi.store import Cell, Journal, find_cells, open_cell
 from dkgi.types import Attempt, SetupError, Step, Usage
 from tests.results import query_result as result
 
@@ -114,40 +114,6 @@ def test_the_trajectory_is_the_last_attempt(cell: Cell) -> None:
     assert [step.text for step in cell.steps(3, 0)] == ["second"]
 
 
-def test_a_second_process_on_a_cell_is_told_who_has_it(cell: Cell) -> None:
-    program = f"""
-from pathlib import Path
-from dkgi.store import Cell, Lock
-from dkgi.types import SetupError
-try:
-    Lock(Cell(Path({str(cell.folder)!r})))
-except SetupError as error:
-    print(error)
-"""
-    with Lock(cell):
-        told = subprocess.run(
-            [sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True
-        ).stdout
-        assert "is being run by process" in told
-    assert (
-        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True).stdout
-        == ""
-    )
-
-
-def test_a_killed_process_leaves_no_lock(cell: Cell) -> None:
-    program = f"""
-import os, signal
-from pathlib import Path
-from dkgi.store import Cell, Lock
-lock = Lock(Cell(Path({str(cell.folder)!r})))
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-    subprocess.run([sys.executable, "-c", program], timeout=30, check=False)
-    with Lock(cell):
-        pass
-
-
 def test_cells_are_found_by_the_beginning_of_their_id(cell: Cell, tmp_path: Path) -> None:
     other = open_cell(tmp_path, "c0de00", {"cell": "c0de00"})
     assert find_cells(tmp_path, []) == [other, cell]
@@ -156,6 +122,49 @@ def test_cells_are_found_by_the_beginning_of_their_id(cell: Cell, tmp_path: Path
         find_cells(tmp_path, ["beef"])
     with pytest.raises(SetupError, match="an empty text names no cell"):
         find_cells(tmp_path, ["c0f", ""])
+
+
+def write_grid(runs: Path, name: str, *ids: str) -> None:
+    folder = runs / "grids" / name
+    folder.mkdir(parents=True)
+    cells = [{"id": cell_id, "label": cell_id, "axes": {}, "overrides": [], "shard": [0, 1]} for cell_id in ids]
+    (folder / "manifest.json").write_text(json.dumps({"name": name, "cells": cells, "earlier": ["aaaaaa"]}))
+
+
+def test_the_cells_of_a_grid_are_found_by_its_name_in_its_order_each_once(cell: Cell, tmp_path: Path) -> None:
+    other, third = open_cell(tmp_path, "c0de00", {}), open_cell(tmp_path, "aaaaaa", {})
+    write_grid(tmp_path, "ablation", "c0ffee", "beef00", "c0de00", "c0ffee")
+    assert find_cells(tmp_path, ["ablation"]) == [cell, other]
+    assert find_cells(tmp_path, ["aaa", "ablation", "c0d"]) == [third, cell, other]
+
+
+def test_the_beginning_of_an_id_wins_over_a_grid_that_is_called_so(cell: Cell, tmp_path: Path) -> None:
+    other = open_cell(tmp_path, "aaaaaa", {})
+    write_grid(tmp_path, "c0", other.id)
+    assert find_cells(tmp_path, ["c0"]) == [cell]
+
+
+@pytest.mark.parametrize("name", ["../grids/ablation", "../secret", ".", "..", "*", "/"])
+def test_a_name_of_a_grid_is_no_path(cell: Cell, tmp_path: Path, name: str) -> None:
+    write_grid(tmp_path, "ablation", cell.id)
+    write_grid(tmp_path / "elsewhere", "secret", cell.id)
+    shutil.copytree(tmp_path / "elsewhere" / "grids" / "secret", tmp_path / "secret")
+    with pytest.raises(SetupError, match="no grid is called so"):
+        find_cells(tmp_path, [name])
+
+
+def test_a_grid_of_which_nothing_is_begun_is_told_so(cell: Cell, tmp_path: Path) -> None:
+    write_grid(tmp_path, "ablation", "beef00")
+    with pytest.raises(SetupError, match="ablation: no cell of this grid has been begun"):
+        find_cells(tmp_path, ["ablation"])
+
+
+@pytest.mark.parametrize("content", ["null", "{}", '{"cells": [1]}', "not json"])
+def test_a_damaged_grid_is_named(cell: Cell, tmp_path: Path, content: str) -> None:
+    write_grid(tmp_path, "ablation", cell.id)
+    (tmp_path / "grids" / "ablation" / "manifest.json").write_text(content)
+    with pytest.raises(SetupError, match=r"grids/ablation/manifest\.json"):
+        find_cells(tmp_path, ["ablation"])
 
 
 def test_a_damaged_result_is_named_and_not_taken_for_unfinished(cell: Cell) -> None:
