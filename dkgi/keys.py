@@ -45,3 +45,12 @@ def refuse_keys(arguments: Sequence[str]) -> None:
             name, equals, _ = argument.partition("=")
             where = name if equals and not looks_like_key(name) else "an argument"
             raise SetupError(f"{where}: this looks like an API key; keep keys in environment variables")
+
+
+ADDRESS_RULE = "must be an address such as http://127.0.0.1:8000/v1, without user or password"
+"""What to tell where a configuration has another one; the value itself may hold a password."""
+
+
+def is_address(text: str) -> bool:
+    """Whether `text` is an address of a server that can be written down: nothing of it opens anything."""
+    return bool(re.fullmatch(r"https?://[^/@\s?#]+(/[^@\s?#]*)?", text))

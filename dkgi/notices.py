@@ -77,4 +77,9 @@ def say_what_next(cell: Cell, missing: int, experiment: Experiment, ledger: Ledg
     if experiment.keep_scratch:
         err.print(f"what agents wrote is in {cache_dir() / 'kept'}; commands.jsonl says which folder", soft_wrap=True)
     if isinstance(experiment.tracking, MlflowSpec):
-        err.print("compare cells in the MLflow UI: make ui (or python -m dkgi.ui)", soft_wrap=True)
+        say_where_to_compare(experiment.tracking)
+
+
+def say_where_to_compare(spec: MlflowSpec) -> None:
+    place = spec.uri or "make ui (or python -m dkgi.ui)"
+    console.stderr().print(f"compare cells in the MLflow UI: {place}", soft_wrap=True)

@@ -1,6 +1,9 @@
 """MLflow's UI over the runs folder, for this machine only: `make ui`, or `python -m dkgi.ui [--port 5001]`.
 
     Runs: http://127.0.0.1:5000/#/experiments/1/runs?viewStateShareKey=dkgi (in a few seconds; Ctrl-C ends the server)
+    quickstart_ablation: http://127.0.0.1:5000/#/experiments/1/runs/8203b3d48ddf44cd81c5761e22cef84e
+
+The latest grids follow, each with the page of its run.
 
 Not covered: the view behind that address (tracking/run_table.py); access from other machines, for which MLflow asks
 no password; and a server that is killed with SIGKILL, whose worker goes on.
@@ -10,12 +13,17 @@ import argparse
 import os
 import socket
 import sys
+from itertools import islice
 from pathlib import Path
 
 from dkgi import console, tracking
 from dkgi.paths import runs_dir
 from dkgi.tracking import run_table
+from dkgi.tracking.glance import grid_links
 from dkgi.types import SetupError
+
+_GRIDS = 5
+"""Grids that are named at the start."""
 
 # Job runners are processes for features that nobody here uses; the warnings are about MLflow's own libraries.
 _ENVIRONMENT = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "PYTHONWARNINGS": "ignore"}
@@ -57,6 +65,8 @@ def main() -> None:
         console.fail(error)
     address = run_table.address(port, experiment)
     console.stderr().print(f"Runs: {address} (in a few seconds; Ctrl-C ends the server)", soft_wrap=True)
+    for grid, link in islice(grid_links(runs_dir()).items(), _GRIDS):
+        console.stderr().print(f"{grid}: http://127.0.0.1:{port}/{link}", soft_wrap=True)
     os.execve(sys.executable, command, os.environ | _ENVIRONMENT)
 
 

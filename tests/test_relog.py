@@ -12,7 +12,8 @@ import pytest
 from dkgi import relog, tracking
 from dkgi.analysis.summary import scored_results, summarise
 from dkgi.collect import Collector
-from dkgi.store import Cell, Journal, Lock, open_cell
+from dkgi.locks import Lock
+from dkgi.store import Cell, Journal, open_cell
 from dkgi.types import Attempt, SetupError, Step, Usage
 from tests.results import query_result
 

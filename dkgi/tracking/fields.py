@@ -19,7 +19,12 @@ from dkgi.types import Prices, QueryResult
 AXES = ("dataset", "split", "harness", "tools", "model", "prompt", "sandbox")
 """What a cell is made of, in the order in which people name it."""
 PARENT = "mlflow.parentRunId"
+FOLDER = "dkgi.folder"
+"""Which runs folder made the run of a cell or a grid, where several share a server."""
+SHARD = "dkgi.shard"
 
+_ESTIMATES = {"tools.expected"}
+"""What prices a run beforehand is no parameter of it, and would lead the plots of MLflow's comparison."""
 _PREVIEW = 1000
 _PARAMETER = 6000
 _PARAMETER_NAME = 250
@@ -27,12 +32,16 @@ _PARAMETER_NAME = 250
 
 @dataclass(frozen=True, slots=True)
 class CellInfo:
-    """What MLflow shows of a cell: its id, short names by axis (`AXES`), resolved configuration, git commit."""
+    """What MLflow shows of a cell: its id, short names by axis (`AXES`), resolved configuration, git commit.
+
+    `shard` is `0 of 4` where this folder has a part of the cell's queries and others have the rest, else empty.
+    """
 
     cell: str
     axes: Mapping[str, str]
     config: Mapping[str, Any]
     git_commit: str = ""
+    shard: str = ""
 
     @property
     def prices(self) -> Prices | None:
@@ -40,19 +49,44 @@ class CellInfo:
         return Prices(**prices) if prices else None
 
 
-def cell_name(cell: CellInfo) -> str:
+def cell_name(cell: CellInfo, folder: str = "") -> str:
     """`full_dkgi · heuristic · native · hpo · test`: what differs most comes first, since lists cut names off."""
-    return " · ".join(cell.axes[axis] for axis in ("tools", "model", "harness", "dataset", "split"))
+    parts = [cell.axes[axis] for axis in ("tools", "model", "harness", "dataset", "split")]
+    return " · ".join([*parts, f"shard {cell.shard}"] if folder and cell.shard else parts)
 
 
-def cell_tags(cell: CellInfo) -> dict[str, str]:
+def cell_tags(cell: CellInfo, folder: str = "") -> dict[str, str]:
+    """The tags of a cell's run. In a database of its own a folder's shards share one run, which is then no part."""
     source = {"mlflow.source.name": "dkgi", "mlflow.source.type": "LOCAL", "mlflow.source.git.commit": cell.git_commit}
-    return axis_tags(cell, kind="cell") | source
+    place = {FOLDER: folder} | ({SHARD: cell.shard} if cell.shard else {}) if folder else {}
+    return axis_tags(cell, kind="cell") | source | place
+
+
+def grid_tag(grid: str) -> str:
+    """The tag of the runs of a grid's cells; a cell may be in several grids."""
+    return f"dkgi.grid.{plain(grid)}"
+
+
+def grid_filter(grid: str) -> str:
+    """What the runs of a grid's cells are found by."""
+    return f"tags.`{grid_tag(grid)}` = 'yes'"
+
+
+def grid_tags(grid: str, folder: str) -> dict[str, str]:
+    """The tags of the run of a grid."""
+    source = {"mlflow.source.name": "dkgi", "mlflow.source.type": "LOCAL"}
+    return {"dkgi.kind": "grid", "dkgi.grid": plain(grid)} | source | ({FOLDER: folder} if folder else {})
+
+
+def plain(name: str) -> str:
+    """A name in the letters that MLflow's filters and tags take."""
+    return re.sub(r"[^\w.\- /]", "_", name)
 
 
 def cell_params(cell: CellInfo) -> dict[str, str]:
     """The configuration as `limits.attempts` -> `3`, and the axes under their short names."""
-    return _flat(cell.config) | {axis: cell.axes[axis] for axis in AXES}
+    shown = {name: value for name, value in _flat(cell.config).items() if name not in _ESTIMATES}
+    return shown | {axis: cell.axes[axis] for axis in AXES}
 
 
 def query_name(result: QueryResult) -> str:

@@ -6,7 +6,6 @@ Only a FINISHED run counts. What a dying process left open is found by its query
 Not covered: what the runs hold (fields.py, spans.py) and the database (database.py).
 """
 
-import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,8 +13,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from dkgi.analysis.summary import measures
-from dkgi.tracking import fields
-from dkgi.tracking.database import connect, local_path, locked, usable
+from dkgi.tracking import artifacts, fields
+from dkgi.tracking.database import connect, folder_name, locked, usable
 from dkgi.tracking.fields import CellInfo
 from dkgi.tracking.spans import spans
 from dkgi.types import QueryResult, Score, Step
@@ -45,11 +44,14 @@ class CellRuns:
         self._children = _children(client, experiment, parent)
 
     @classmethod
-    def open(cls, cell: CellInfo, runs_dir: Path, *, traces: bool) -> Self:
-        """Find or make the cell's run. Raises SetupError where the database cannot be used."""
-        client, experiment = connect(runs_dir)
-        with usable(runs_dir), locked(runs_dir):
-            parent = _reopen_parent(client, experiment, cell.cell) or _create_parent(client, experiment, cell)
+    def open(cls, cell: CellInfo, runs_dir: Path, *, traces: bool, uri: str | None) -> Self:
+        """Find or make the cell's run. Raises SetupError where the database or the server cannot be used."""
+        client, experiment = connect(runs_dir, uri)
+        folder = folder_name(runs_dir, uri)
+        with usable(runs_dir, uri), locked(runs_dir):
+            parent = _reopen_parent(client, experiment, cell.cell, folder)
+            if parent is None:
+                parent = _create_parent(client, experiment, cell, folder)
             return cls(client, experiment, parent, cell, traces=traces)
 
     def has(self, result: QueryResult) -> bool:
@@ -66,7 +68,7 @@ class CellRuns:
         """Log one query in place of what there is of it."""
         key = (result.number, result.repeat)
         for old in self._children.get(key, []):
-            _discard(self._client, self._experiment, old.run_id)
+            discard(self._client, self._experiment, old.run_id)
         started = milliseconds(result.started)
         ended = started + milliseconds(result.wall_s)
         run = self._client.create_run(
@@ -78,9 +80,7 @@ class CellRuns:
         run_id = run.info.run_id
         self._children[key] = [_Child(run_id, started, finished=False)]
         self._log_metrics(run_id, measures(result, score), ended)
-        folder = local_path(run.info.artifact_uri)
-        folder.mkdir(parents=True)
-        shutil.copyfile(steps_path, folder / "trajectory.jsonl")
+        artifacts.put(self._client, run, "trajectory.jsonl", steps_path)
         if self._traces:
             self._write_trace(run_id, result, steps())
         self._client.set_terminated(run_id, "FINISHED", ended)
@@ -119,10 +119,16 @@ class CellRuns:
         self._client.log_batch(run_id, metrics=metrics)
 
 
-def _reopen_parent(client: Any, experiment: str, cell: str) -> str | None:
-    """The id of the cell's run, which is running again; None where there is none."""
+def cell_runs(client: Any, experiment: str, cell: str, folder: str) -> list[Any]:
+    """The runs of a cell that this runs folder made, oldest first; more than one only by a fault of a server."""
     query = f"tags.`dkgi.cell` = '{cell}' AND tags.`dkgi.kind` = 'cell'"
-    found = client.search_runs([experiment], query, max_results=1, order_by=["attributes.start_time ASC"])
+    found = search(client, experiment, query, order_by=["attributes.start_time ASC"])
+    return [run for run in found if run.data.tags.get(fields.FOLDER, "") == folder]
+
+
+def _reopen_parent(client: Any, experiment: str, cell: str, folder: str) -> str | None:
+    """The id of the cell's run, which is running again; None where there is none."""
+    found = cell_runs(client, experiment, cell, folder)
     if not found:
         return None
     run_id: str = found[0].info.run_id
@@ -130,51 +136,56 @@ def _reopen_parent(client: Any, experiment: str, cell: str) -> str | None:
     return run_id
 
 
-def _create_parent(client: Any, experiment: str, cell: CellInfo) -> str:
+def _create_parent(client: Any, experiment: str, cell: CellInfo, folder: str) -> str:
     """A new run for the cell, with its configuration."""
     from mlflow.entities import Param
 
-    run = client.create_run(experiment, tags=fields.cell_tags(cell), run_name=fields.cell_name(cell))
+    run = client.create_run(experiment, tags=fields.cell_tags(cell, folder), run_name=fields.cell_name(cell, folder))
     run_id: str = run.info.run_id
     client.log_batch(run_id, params=[Param(key, value) for key, value in fields.cell_params(cell).items()])
     client.log_dict(run_id, dict(cell.config), "config.yaml")
     return run_id
 
 
-def discard_cell(client: Any, experiment: str, cell: str) -> None:
-    """Take all runs of a cell out of every list."""
-    for run in _search(client, experiment, f"tags.`dkgi.cell` = '{cell}'"):
-        _discard(client, experiment, run.info.run_id)
+def discard_cell(client: Any, experiment: str, cell: str, folder: str) -> None:
+    """Take all runs of a cell out of every list: those of this folder, and those that shards elsewhere made."""
+    for parent in search(client, experiment, f"tags.`dkgi.cell` = '{cell}' AND tags.`dkgi.kind` = 'cell'"):
+        if parent.data.tags.get(fields.FOLDER, "") == folder or fields.SHARD in parent.data.tags:
+            for run in search(client, experiment, f"tags.`{fields.PARENT}` = '{parent.info.run_id}'"):
+                discard(client, experiment, run.info.run_id)
+            # Last, since its queries are found by it.
+            discard(client, experiment, parent.info.run_id)
 
 
 def _children(client: Any, experiment: str, parent: str) -> dict[tuple[int, int], list[_Child]]:
     """The query runs of a cell by (number, repeat), those included that a dying process left open."""
     children: dict[tuple[int, int], list[_Child]] = {}
-    for run in _search(client, experiment, f"tags.`{fields.PARENT}` = '{parent}'"):
+    for run in search(client, experiment, f"tags.`{fields.PARENT}` = '{parent}'"):
         key = (int(run.data.tags["dkgi.query"]), int(run.data.tags["dkgi.repeat"]))
         child = _Child(run.info.run_id, run.info.start_time, run.info.status == "FINISHED")
         children.setdefault(key, []).append(child)
     return children
 
 
-def _search(client: Any, experiment: str, query: str) -> list[Any]:
+def search(client: Any, experiment: str, query: str, order_by: Sequence[str] = ()) -> list[Any]:
+    """All runs that a filter finds."""
     runs: list[Any] = []
     token = None
     while True:
-        page = client.search_runs([experiment], query, max_results=1000, page_token=token)
+        page = client.search_runs([experiment], query, max_results=1000, order_by=[*order_by], page_token=token)
         runs.extend(page)
         token = page.token
         if not token:
             return runs
 
 
-def _discard(client: Any, experiment: str, run_id: str) -> None:
+def discard(client: Any, experiment: str, run_id: str) -> None:
     """Take a run out of every list, with its files and its trace."""
     run = client.get_run(run_id)
     if run.info.status == "RUNNING":
         client.set_terminated(run_id, "KILLED")
     client.delete_traces(experiment, trace_ids=[_trace_id(run_id)])
-    shutil.rmtree(local_path(run.info.artifact_uri).parent, ignore_errors=True)
+    artifacts.remove(client, run)
     # Last: as long as it is listed, the next process finds it and takes all of this away again.
     client.delete_run(run_id)
 

@@ -7,18 +7,43 @@ Importing MLflow and opening its database takes seconds, so a cell that is logge
 Not covered: what is written (runs.py).
 """
 
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
 from dkgi import console
-from dkgi.tracking.database import brief, logged_queries
+from dkgi.tracking.database import brief
 from dkgi.tracking.fields import CellInfo
+from dkgi.tracking.glance import logged_queries
 from dkgi.tracking.runs import CellRuns, ReadSteps, milliseconds
 from dkgi.types import QueryResult, Score
 
 _PATIENCE = 3
 """Failed logs after which the rest waits for the end of the run, so that a stuck database does not slow it down."""
+
+
+_SHARE = 0.1
+"""How much of this process's time logs may take while agents work; the interpreter is held meanwhile."""
+_BURST_S = 3.0
+
+
+class _Time:
+    """Seconds that the logs of a cell may take now: they come back by and by, up to a bound. What this postpones, the end of
+    the cell's run makes up for.
+    """
+
+    def __init__(self) -> None:
+        self._seconds, self._at = _BURST_S, time.monotonic()
+
+    def left(self) -> bool:
+        now = time.monotonic()
+        self._seconds = min(_BURST_S, self._seconds + _SHARE * (now - self._at))
+        self._at = now
+        return self._seconds > 0
+
+    def spend(self, seconds: float) -> None:
+        self._seconds -= seconds
 
 
 class Tracker(Protocol):
@@ -46,15 +71,19 @@ class NullTracker:
 
 
 class MlflowTracker:
-    """The log of one cell, for one thread. Raises SetupError where the database cannot be used."""
+    """The log of one cell, for one thread. Raises SetupError where the database or the server cannot be used."""
 
-    def __init__(self, cell: CellInfo, runs_dir: Path, *, traces: bool) -> None:
+    def __init__(self, cell: CellInfo, runs_dir: Path, *, traces: bool, uri: str | None) -> None:
         self._cell = cell
         self._runs_dir = runs_dir
         self._traces = traces
+        self._uri = uri
         self._late: list[tuple[QueryResult, Score, Path, ReadSteps]] = []
+        self._failures = 0
+        self._time = _Time()
         self._runs: CellRuns | None = None
-        self._logged = logged_queries(runs_dir, cell.cell)
+        # A shard's figures may be those of before another's last queries, so that one is always looked at.
+        self._logged = {} if uri or cell.shard else logged_queries(runs_dir, cell.cell)
         if not self._logged:
             self._open()
 
@@ -66,16 +95,20 @@ class MlflowTracker:
     def log(self, result: QueryResult, score: Score, steps_path: Path, steps: ReadSteps) -> None:
         # Until it is written, so that Ctrl-C in the middle leaves it to `finish`.
         self._late.append((result, score, steps_path, steps))
-        if len(self._late) > _PATIENCE:
-            return
-        try:
-            self._open().write(result, score, steps_path, steps)
-        # The one border where any failure is caught: the answer is paid for and safe in the cell's folder.
-        except Exception as error:
-            if len(self._late) == 1:
-                _report(f"query {result.number} could not be logged and will be tried again at the end", error)
-        else:
-            self._late.pop()
+        while self._late and self._failures <= _PATIENCE and self._time.left():
+            began = time.monotonic()
+            try:
+                self._open().write(*self._late[0])
+            # The one border where any failure is caught: the answer is paid for and safe in the cell's folder.
+            except Exception as error:
+                self._failures += 1
+                if self._failures == 1:
+                    number = self._late[0][0].number
+                    report(f"query {number} could not be logged and will be tried again at the end", error)
+                return
+            finally:
+                self._time.spend(time.monotonic() - began)
+            self._late.pop(0)
 
     def finish(self, metrics: Mapping[str, float], *, complete: bool) -> None:
         if self._runs is None and not self._late:
@@ -86,14 +119,16 @@ class MlflowTracker:
                 self._late.pop(0)
             self._open().finish(metrics, complete=complete)
         except Exception as error:
-            way_out = f"`python -m dkgi.relog {self._cell.cell}` makes them from the cell's folder"
-            _report(f"{len(self._late)} queries and the cell's figures are not up to date; {way_out}", error)
+            server = f" --uri {self._uri}" if self._uri else ""
+            way_out = f"`python -m dkgi.relog {self._cell.cell}{server}` makes them from the cell's folder"
+            report(f"{len(self._late)} queries and the cell's figures are not up to date; {way_out}", error)
 
     def _open(self) -> CellRuns:
         if self._runs is None:
-            self._runs = CellRuns.open(self._cell, self._runs_dir, traces=self._traces)
+            self._runs = CellRuns.open(self._cell, self._runs_dir, traces=self._traces, uri=self._uri)
         return self._runs
 
 
-def _report(message: str, error: Exception) -> None:
+def report(message: str, error: Exception) -> None:
+    """Tell what is not in the log, and why."""
     console.stderr().print(f"MLflow: {message} ({brief(error)})", soft_wrap=True)

@@ -47,12 +47,13 @@ class Log:
     cell = CELL
     score = SCORE
 
-    def __init__(self, runs: Path, steps_path: Path) -> None:
+    def __init__(self, runs: Path, steps_path: Path, uri: str | None = None) -> None:
         self.runs = runs
         self.steps_path = steps_path
+        self.uri = uri
 
     def open(self, *, traces: bool = False, cell: CellInfo = CELL) -> Tracker:
-        return tracking.open(cell, self.runs, traces=traces)
+        return tracking.open(cell, self.runs, traces=traces, uri=self.uri)
 
     def result(self, number: int = 17, repeat: int = 0, **changes: Any) -> QueryResult:
         usage = Usage(input_fresh=1500, cache_read=900, output=70, reasoning=10, requests=2)
@@ -81,12 +82,12 @@ class Log:
 
     def found(self, kind: str = "query") -> list[Any]:
         """The runs of a kind that the UI would list, by number and repeat."""
-        client, experiment = tracking.connect(self.runs)
+        client, experiment = tracking.connect(self.runs, self.uri)
         runs = client.search_runs([experiment], f"tags.`dkgi.kind` = '{kind}'", max_results=1000)
         return sorted(runs, key=lambda run: (int(run.data.tags.get("dkgi.query", 0)), run.data.tags.get("dkgi.repeat")))
 
     def traces(self) -> list[Any]:
-        client, experiment = tracking.connect(self.runs)
+        client, experiment = tracking.connect(self.runs, self.uri)
         return list(client.search_traces(locations=[experiment]))
 
 

@@ -1,7 +1,9 @@
 """The database is made once, whole, and in place, whoever asks for it and whoever dies over it."""
 
+import contextlib
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +12,7 @@ import pytest
 
 from dkgi import tracking
 from dkgi.tracking import run_table
-from dkgi.tracking.database import logged_queries
+from dkgi.tracking.glance import logged_queries
 from dkgi.types import SetupError
 
 CONNECT = "import sys, pathlib; from dkgi import tracking; print(tracking.connect(pathlib.Path(sys.argv[1]))[1])"
@@ -81,7 +83,7 @@ def test_the_run_table_that_the_ui_opens_is_in_the_experiment(tmp_path: Path, ml
     (tmp_path / "mlflow.db").write_bytes(mlflow_tables.read_bytes())
     client, experiment = tracking.connect(tmp_path)
     view = json.loads(client.get_experiment(experiment).tags["mlflow.sharedViewState.dkgi"])
-    assert view == json.loads(run_table.STATE)
+    assert view == json.loads(run_table.state())
     assert view["searchFilter"] == "tags.`dkgi.kind` = 'cell'"
     assert view["orderByKey"] in view["selectedColumns"]
     assert run_table.address(5000, experiment).endswith("/experiments/1/runs?viewStateShareKey=dkgi")
@@ -94,3 +96,13 @@ def test_a_look_without_mlflow_finds_nothing_where_there_is_no_database(tmp_path
     assert logged_queries(tmp_path, "5d1f0c9a7e42") == {}
     (tmp_path / "mlflow.db").write_bytes(mlflow_tables.read_bytes())
     assert logged_queries(tmp_path, "5d1f0c9a7e42") == {}
+
+
+def test_runs_are_found_by_a_tag_through_an_index(tmp_path: Path, mlflow_tables: Path) -> None:
+    (tmp_path / "mlflow.db").write_bytes(mlflow_tables.read_bytes())
+    tracking.connect(tmp_path)
+    with contextlib.closing(sqlite3.connect(tmp_path / "mlflow.db")) as connection:
+        plan = connection.execute(
+            "EXPLAIN QUERY PLAN SELECT run_uuid FROM tags WHERE key = ? AND value = ?", ("a", "b")
+        )
+        assert "INDEX dkgi_tags (key=? AND value=?)" in plan.fetchall()[0][3]
