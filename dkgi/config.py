@@ -33,7 +33,7 @@ from dkgi.harness.native import NativeSpec
 from dkgi.harness.pi import PiSpec
 from dkgi.jail.bare import BareSpec
 from dkgi.jail.profile import SandboxSpec
-from dkgi.keys import looks_like_key
+from dkgi.keys import ADDRESS_RULE, is_address, looks_like_key
 from dkgi.models import open_models
 from dkgi.models.heuristic import HeuristicSpec
 from dkgi.models.none import NoModelSpec
@@ -41,13 +41,14 @@ from dkgi.models.provider import ProviderSpec
 from dkgi.models.replay import ReplaySpec
 from dkgi.models.scripted import ScriptedSpec
 from dkgi.paths import data_dir, runs_dir
-from dkgi.prompt import PromptSpec
-from dkgi.types import Limits, SetupError, ToolPolicy
+from dkgi.prompt import PromptSpec, render_prompt
+from dkgi.shards import Shard
+from dkgi.types import Limits, Query, SetupError, ToolPolicy, Workspace
 
-RUN_KEYS = {"limit", "threads", "repeats", "retry", "dry_run", "keep_scratch", "tracking"}
+RUN_KEYS = {"limit", "shard", "threads", "repeats", "retry", "dry_run", "keep_scratch", "tracking"}
 """Keys that say how much to run and what to keep; they are no part of what a cell is."""
 
-USD_CAPS = {"usd_query", "usd_run"}
+USD_CAPS = {"usd_query", "usd_run", "usd_grid", "tokens_grid"}
 """Keys of `limits` that say how much to spend; no part of a cell either."""
 
 LEAST = {
@@ -74,19 +75,21 @@ LEAST = {
 }
 """The least value of a number; 0 where none is stated."""
 MOST = 1_000_000_000
+MOST_OF = {"limits.tokens_grid": 1_000_000_000_000}
+"""The greatest value of a number; `MOST` where none is stated."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
-_ADDRESS = re.compile(r"https?://[^/@\s]+(/[^@\s?#]*)?")
 
 Positive = Annotated[int, Field(gt=0, le=MOST, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
 class MlflowSpec:
-    """From conf/tracking/mlflow.yaml. `traces`: also log a trace a query."""
+    """From conf/tracking/mlflow.yaml. `traces`: also log a trace a query; `uri`: a server in place of our own database."""
 
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
     kind: Literal["mlflow"]
     traces: bool
+    uri: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +116,7 @@ class Experiment(BaseModel):
     limits: Limits
     tracking: Annotated[MlflowSpec | NoTrackingSpec, Field(discriminator="kind")]
     limit: Positive | None
+    shard: Shard
     threads: Positive
     repeats: Positive
     retry: Literal["none", "infra", "failed"]
@@ -122,16 +126,14 @@ class Experiment(BaseModel):
     @model_validator(mode="after")
     def _usable_values(self) -> "Experiment":
         for key, value in _leaves(self.model_dump()):
-            least = LEAST.get(key, 0)
+            least, most = LEAST.get(key, 0), MOST_OF.get(key, MOST)
             # Written so that a number which is none at all (nan) fails as well.
-            if isinstance(value, int | float) and not least <= value <= MOST:
-                raise ValueError(f"{key}: must be between {least} and {MOST:,}, not {value}")
+            if isinstance(value, int | float) and not least <= value <= most:
+                raise ValueError(f"{key}: must be between {least} and {most:,}, not {value}")
             if key.endswith((".name", ".version", ".answer_key")) and not _NAME.fullmatch(value):
                 raise ValueError(f"{key}: use letters, digits, _, . and - alone, not {value!r}")
-            if key.endswith(".base_url") and not _ADDRESS.fullmatch(value):
-                raise ValueError(
-                    f"{key}: must be an address such as http://127.0.0.1:8000/v1, without user or password"
-                )
+            if key.endswith((".base_url", "tracking.uri")) and value is not None and not is_address(value):
+                raise ValueError(f"{key}: {ADDRESS_RULE}")
         if isinstance(self.model, ReplaySpec):
             self.model.check(self.axes)
         return self
@@ -186,6 +188,18 @@ class Experiment(BaseModel):
             "prompt": self.prompt.name,
             "sandbox": self.sandbox.kind,
         }
+
+    def prompt_for(self, query: Query, workspace: Workspace) -> str:
+        """The message for one query at one place."""
+        return render_prompt(
+            self.prompt,
+            self.told,
+            query=query.text,
+            corpus=workspace.graph_at,
+            scratch=workspace.scratch_at,
+            knowledge_base=self.dataset.knowledge_base,
+            answer_kinds=self.dataset.answer_kinds,
+        )
 
     def identity(self) -> dict[str, Any]:
         """The part of the configuration that can change an answer; two runs that agree in it are one cell."""
@@ -256,6 +270,13 @@ def register_resolvers() -> None:
 
 class ValidateCallback(Callback):
     """Checks the configuration before Hydra makes a folder. Hydra turns exceptions of callbacks into warnings, not exits."""
+
+    def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
+        """Before Hydra writes there."""
+        try:
+            check_writable(runs_dir())
+        except SetupError as error:
+            fail(error)
 
     def on_run_start(self, config: DictConfig, **_: Any) -> None:
         try:

@@ -10,14 +10,20 @@ import os
 from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parent
+_frozen: list[Path] = []
 
 
 def data_dir(name: str) -> Path:
     """Folder `conf`, `prompts` or `sandbox`: inside an installed wheel, else beside the package in a checkout."""
-    for folder in (_PACKAGE / "_data" / name, _PACKAGE.parent / name):
+    for folder in (*(frozen / name for frozen in _frozen), _PACKAGE / "_data" / name, _PACKAGE.parent / name):
         if folder.is_dir():
             return folder
     raise FileNotFoundError(f"dkgi is not installed completely: no folder {name}")
+
+
+def freeze(folder: Path) -> None:
+    """From now on this process reads conf/ and prompts/ in `folder`, which also holds what was in `DKGI_CONF`."""
+    _frozen[:] = [folder]
 
 
 def runs_dir() -> Path:
@@ -30,6 +36,8 @@ def runs_dir() -> Path:
 
 def user_folders() -> list[Path]:
     """Folders of `DKGI_CONF`, separated like those of PATH: options and prompts that come before the shipped ones."""
+    if _frozen:
+        return []
     return [Path(part).expanduser().absolute() for part in os.environ.get("DKGI_CONF", "").split(os.pathsep) if part]
 
 

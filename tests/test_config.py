@@ -168,8 +168,18 @@ def test_what_cannot_change_an_answer_is_not_part_of_a_cell() -> None:
         "dataset.split=test-0.1",
         "limits.usd_run=70",
         "limits.usd_query=1",
+        "limits.usd_grid=70",
+        "limits.tokens_grid=5000",
     ]
     assert {cell_id(load([override]), {}) for override in same} == {cell_id(load([]), {})}
+
+
+def test_a_grid_may_cost_25_dollars_and_as_many_tokens_as_a_whole_paper_takes() -> None:
+    limits = load(["limits.tokens_grid=20000000000"]).limits
+    assert (limits.usd_grid, limits.tokens_grid, load([]).limits.tokens_grid) == (25.0, 20_000_000_000, None)
+    for override in ("limits.usd_grid=-1", "limits.tokens_grid=-1", "limits.tokens_grid=2e12", "limits.usd_grid=nan"):
+        with pytest.raises(SetupError, match=override.split("=")[0]):
+            load([override])
 
 
 @pytest.mark.parametrize("override", ["model.key_variable=OTHER", "model.stream=false", "model.source=elsewhere"])

@@ -12,6 +12,8 @@ from typing import IO, Any
 
 import pytest
 
+from dkgi.analysis.summary import scored_results
+from dkgi.shards import Shard
 from dkgi.store import Cell, cells
 
 Dkgi = Callable[..., subprocess.Popen[str]]
@@ -31,7 +33,10 @@ def dkgi(data: Path, tmp_path: Path) -> Dkgi:
         **environment: str,
     ) -> subprocess.Popen[str]:
         path = tmp_path / "replies.json"
-        path.write_text(json.dumps({"*": attempts}))
+        replies = json.dumps({"*": attempts})
+        # Another process may be reading it.
+        if not path.exists() or path.read_text() != replies:
+            path.write_text(replies)
         command = [sys.executable, "-m", "dkgi", "model=scripted", f"model.replies={path}", PRICES, *arguments]
         folders = {"DKGI_DATA": str(data), "DKGI_RUNS": str(tmp_path / "runs")}
         return subprocess.Popen(
@@ -230,6 +235,29 @@ def test_a_folder_that_cannot_be_made_is_named_in_one_line(dkgi: Dkgi, tmp_path:
 def test_an_unknown_split_is_told_with_those_that_exist(dkgi: Dkgi) -> None:
     _, stderr = end(dkgi("dataset.split=train"), code=2)
     assert stderr == "dkgi: dataset.split=train: hpo has test, test-0.1, val\n"
+
+
+def test_shards_that_run_at_the_same_time_come_to_what_one_run_comes_to(dkgi: Dkgi, tmp_path: Path) -> None:
+    shards = [dkgi("limit=6", "shard.count=3", f"shard.index={index}", "tracking=none") for index in range(3)]
+    for process in shards:
+        end(process)
+    cell = the_cell(tmp_path)
+    found = scored_results(cell)
+    assert len(found) == 6
+    assert sorted(path.name for path in cell.folder.glob("scores*")) == [f"scores.{n}-3.jsonl" for n in range(3)]
+    _, stderr = end(dkgi("limit=6", "tracking=none"))
+    assert "6/6" in stderr
+    assert scored_results(the_cell(tmp_path)) == found
+
+
+def test_a_shard_without_queries_is_finished_at_once(dkgi: Dkgi, data: Path) -> None:
+    (number,) = [json.loads(line)["number"] for line in (data / "queries/hpo/test.jsonl").read_text().splitlines()[:1]]
+    empty = next(index for index in range(2) if not Shard(2, index).holds("hpo", number))
+    arguments = ("limit=1", "shard.count=2", f"shard.index={empty}", "tracking=none")
+    _, stderr = end(dkgi(*arguments, "dry_run=true"))
+    assert "0 queries to answer" in stderr
+    _, stderr = end(dkgi(*arguments))
+    assert "0/0" in stderr
 
 
 def test_the_subset_split_shares_results_with_the_whole_one(dkgi: Dkgi, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ Not covered: what it shows of the system (mounts.py); proof that it holds on thi
 """
 
 import importlib.util
+import math
 import os
 import re
 import sys
@@ -220,7 +221,7 @@ def frame(cwd: str, env: Sequence[tuple[str, str]], wall_s: float, uid: int) -> 
         ("mode", Word("ONCE")),
         ("hostname", "localhost"),
         ("cwd", cwd),
-        ("time_limit", int(wall_s) + 30),  # a backstop: the host's own clock is the limit
+        ("time_limit", 0 if math.isinf(wall_s) else int(wall_s) + 30),  # a backstop: the host's own clock is the limit
         ("log_level", Word("WARNING")),
         ("keep_env", False),
         *(variable(name, value) for name, value in env),
