@@ -255,8 +255,12 @@ def figures(result: QueryResult) -> tuple[Any, ...]:
 
 
 def scores(cell: Cell) -> list[Any]:
+    """The scores of a cell, without when their results began."""
     lines = (cell.folder / "scores.jsonl").read_text().splitlines()
-    return sorted((json.loads(line) for line in lines), key=lambda line: line["number"])
+    return sorted(
+        ({key: value for key, value in json.loads(line).items() if key != "started"} for line in lines),
+        key=lambda row: int(row["number"]),
+    )
 
 
 def wait_for(happened: Callable[[], bool]) -> None:

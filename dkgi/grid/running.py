@@ -14,6 +14,7 @@ Not covered: which cells run at a time (parent.py).
 import os
 import secrets
 import signal
+import subprocess
 import time
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
@@ -41,6 +42,7 @@ from dkgi.worker.server import WorkerServer
 
 State = Literal["waiting", "running", "done", "at a cap", "stopped", "failed"]
 _BLOCK = 65_536
+_GONE_S = 10.0
 _LONGEST_LINE = 2**20
 
 
@@ -251,7 +253,7 @@ class RunningCell:
         `stopped`: somebody has stopped the grid, so that an end before its end is no failure of the cell.
         """
         worker, self._worker = self._worker, None
-        death = _death(worker) if worker is not None else ""
+        death = _death(worker) if worker is not None and not self.error and not stopped else ""
         self._working.close()
         held, self._held = self._held, None
         if held is None:
@@ -263,7 +265,7 @@ class RunningCell:
             if held.missing == 0:
                 self.state, self.error = "done", ""
             else:
-                self.error = self.error or ("" if stopped else death)
+                self.error = self.error or death
                 refused = self.ledger is not None and self.ledger.refused
                 self.state = "failed" if self.error else "stopped" if stopped else "at a cap" if refused else "failed"
         finally:
@@ -289,8 +291,12 @@ class RunningCell:
 
 def _death(worker: WorkerProcess) -> str:
     """How a worker ended that did not say so; empty where it ended well."""
-    code = worker.process.poll()
-    if code is None or code == 0:
+    try:
+        # Its pipe is closed a moment before it is gone.
+        code = worker.process.wait(_GONE_S)
+    except subprocess.TimeoutExpired:
+        return f"its worker said no more, and did not end within {_GONE_S:g} s"
+    if code == 0:
         return ""
     if told := worker.told:
         return f"its worker could not be started: {told}"
