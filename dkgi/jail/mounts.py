@@ -54,8 +54,8 @@ def library(interpreter: Interpreter) -> Iterator[Message]:
         yield bind(source, path, executable=True)
 
 
-def system(host: "Host", hidden: Sequence[Path]) -> Iterator[Message]:
-    """/usr without anything installed beside the system, then ripgrep and, where it is not the system's, Python."""
+def usr() -> Iterator[Message]:
+    """All of /usr, and what leads there."""
     yield bind(Path("/usr"), "/usr", executable=True)
     for top in ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"):
         if Path(top).is_symlink():
@@ -65,6 +65,11 @@ def system(host: "Host", hidden: Sequence[Path]) -> Iterator[Message]:
     for file in ("/etc/ld.so.cache", "/etc/alternatives"):
         if Path(file).exists():
             yield bind(Path(file), file)
+
+
+def system(host: "Host", hidden: Sequence[Path]) -> Iterator[Message]:
+    """/usr without anything installed beside the system, then ripgrep and, where it is not the system's, Python."""
+    yield from usr()
     for folder in masks(hidden):
         yield tmpfs(str(folder), "64k")
     yield bind(host.ripgrep, "/usr/local/bin/rg", executable=True)

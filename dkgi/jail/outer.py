@@ -26,8 +26,8 @@ from pathlib import Path
 import dkgi
 from dkgi import paths
 from dkgi.files import open_to_append
-from dkgi.jail.mounts import DEVICES, etc, processes
-from dkgi.jail.nsjail import Field, Message, Word, arguments, bind, complaints, symlink, text, tmpfs
+from dkgi.jail.mounts import DEVICES, etc, processes, usr
+from dkgi.jail.nsjail import Field, Message, Word, arguments, bind, complaints, text, tmpfs
 from dkgi.jail.preflight import Hidden
 from dkgi.jail.profile import SYSTEM_CALLS, find_host, frame
 from dkgi.process import Lifeline, kill_tree
@@ -140,15 +140,7 @@ def _limits() -> Iterator[Field]:
 
 
 def _mounts(jail: WorkerJail) -> Iterator[Message]:
-    yield bind(Path("/usr"), "/usr", executable=True)
-    for top in ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"):
-        if Path(top).is_symlink():
-            yield symlink(top, str(Path(top).readlink()))
-        elif Path(top).is_dir():
-            yield bind(Path(top), top, executable=True)
-    for file in ("/etc/ld.so.cache", "/etc/alternatives"):
-        if Path(file).exists():
-            yield bind(Path(file), file)
+    yield from usr()
     yield from etc(os.geteuid())
     for name in DEVICES:
         yield bind(Path("/dev", name), f"/dev/{name}", writable=True, device=True)
