@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,13 +15,13 @@ import pytest
 from dkgi.analysis.summary import scored_results
 from dkgi.locks import Lock
 from dkgi.store import Cell, cells
+from tests.grids import KEY, end, wait_for, workers
 from tests.loopback import Loopback, Turn
 
 Grid = Callable[..., subprocess.Popen[str]]
 LOOK: dict[str, Any] = {"calls": [{"name": "bash", "arguments": {"command": "sleep 0.2; ls"}}], "usage": {"output": 10}}
 ANSWER: dict[str, Any] = {"text": '{"node_ids": [1, 2]}', "usage": {"output": 1}}
 TWO = "tools=full_dkgi,no_edges"
-KEY = "not-a-real-key-0123456789"
 
 
 @pytest.fixture
@@ -51,12 +50,6 @@ def grid(data: Path, tmp_path: Path) -> Grid:
     return start
 
 
-def end(process: subprocess.Popen[str], *, code: int = 0) -> tuple[str, str]:
-    stdout, stderr = process.communicate(timeout=180)
-    assert process.returncode == code, stderr
-    return stdout, stderr
-
-
 def results(tmp_path: Path) -> dict[tuple[str, int, int], Any]:
     """All finished queries of all cells."""
     return {
@@ -64,27 +57,6 @@ def results(tmp_path: Path) -> dict[tuple[str, int, int], Any]:
         for cell in cells(tmp_path / "runs")
         for result in cell.results()
     }
-
-
-def wait_for(condition: Callable[[], Any], seconds: float = 60) -> Any:
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "nothing came"
-        time.sleep(0.02)
-    return found
-
-
-def workers(parent: int) -> list[psutil.Process]:
-    """The workers of a grid, as the host sees them."""
-    below = psutil.Process(parent).children(recursive=True)
-    return [process for process in below if "dkgi.worker.run" in _command(process) and "nsjail" not in process.name()]
-
-
-def _command(process: psutil.Process) -> list[str]:
-    try:
-        return process.cmdline()
-    except psutil.Error:
-        return []
 
 
 def manifest(tmp_path: Path) -> Mapping[str, Any]:

@@ -18,7 +18,8 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.grid.test_grid import KEY, TWO, Grid, end, grid, local, manifest, results, wait_for
+from tests.grid.test_grid import TWO, Grid, grid, local, manifest, results
+from tests.grids import KEY, end, wait_for
 from tests.loopback import Loopback, Turn
 
 __all__ = ["grid"]  # a fixture
