@@ -10,6 +10,7 @@ Not covered: folders of files that appear together (graph/export.py builds one b
 import contextlib
 import errno
 import os
+import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
@@ -87,8 +88,12 @@ def sync_folder(folder: Path) -> None:
 def check_writable(folder: Path) -> None:
     """Make the folder and write to it, so that a full or read-only disk is told before any work is done."""
     try:
-        write_atomically(folder / ".writable", b"\0" * 65_536)
-        (folder / ".writable").unlink()
+        folder.mkdir(parents=True, exist_ok=True)
+        # Without a name: other processes may try at the same time, and nothing is left after a kill.
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(b"\0" * 65_536)
+            file.flush()
+            os.fsync(file.fileno())
     except OSError as error:
         raise cannot_write(error, folder) from error
 

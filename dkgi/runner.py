@@ -46,6 +46,8 @@ from dkgi.types import (
 )
 
 _PATIENCE_S = 10.0
+_LOOK_S = 0.5
+"""A signal that another thread was interrupted by does not end the wait of the main thread, which has to act on it."""
 _AGENT_STOPS = {"bad_answer", "time_limit", "turn_limit", "refused"}
 
 
@@ -128,14 +130,19 @@ def answer_queries(run: CellRun, todo: Sequence[tuple[Query, int]], *, threads: 
         finally:
             finished.put(None)
 
-    # Daemons, since a thread that waits for a provider must not hold up the end of the process.
-    workers = [threading.Thread(target=work, name="agent", daemon=True) for _ in range(min(threads, len(todo)))]
-    for worker in workers:
-        worker.start()
+    workers: list[threading.Thread] = []
     try:
+        for _ in range(min(threads, len(todo))):
+            # A daemon, since a thread that waits for a provider must not hold up the end of the process.
+            worker = threading.Thread(target=work, name="agent", daemon=True)
+            worker.start()
+            workers.append(worker)
         running = len(workers)
         while running:
-            item = finished.get()
+            try:
+                item = finished.get(timeout=_LOOK_S)
+            except Empty:
+                continue
             if isinstance(item, BaseException):
                 raise item
             if item is None:

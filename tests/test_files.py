@@ -1,6 +1,7 @@
 """Files are whole or absent, and hold whatever a model can say."""
 
 import resource
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import orjson
@@ -24,6 +25,17 @@ def test_a_file_that_cannot_be_written_whole_leaves_the_old_one(tmp_path: Path) 
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert path.read_bytes() == b"old"
     assert [found.name for found in tmp_path.iterdir()] == ["result.json"]
+
+
+def test_processes_that_try_a_folder_at_the_same_time_do_not_hurt_each_other(tmp_path: Path) -> None:
+    def work() -> None:
+        for _ in range(50):
+            check_writable(tmp_path / "runs")
+
+    with ThreadPoolExecutor(8) as pool:
+        for done in [pool.submit(work) for _ in range(8)]:
+            done.result()
+    assert list((tmp_path / "runs").iterdir()) == []
 
 
 def test_half_a_character_and_a_huge_integer_are_kept_in_another_form() -> None:

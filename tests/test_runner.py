@@ -2,6 +2,7 @@
 
 import json
 import resource
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from dkgi import signals
 from dkgi.context import Level3
 from dkgi.harness.native import Native, NativeSpec
 from dkgi.meter import GridLedger, Ledger
@@ -220,6 +222,23 @@ def test_closing_the_iterator_ends_commands_and_workers_and_records_no_result_fo
     assert [result.number for result in cell_run.cell.results()] == [1]
     cut_off = [step for attempt in cell_run.cell.attempts(2, 0) for step in attempt.steps]
     assert [step.type for step in cut_off] == ["user", "tool_call"]
+
+
+def test_a_signal_that_interrupts_another_thread_ends_the_run_all_the_same(cell_run: CellRun, tmp_path: Path) -> None:
+    """The kernel is free to give a process's signal to any of its threads; only the main one can act on it."""
+    slow = {"calls": [{"name": "bash", "arguments": {"command": "sleep 20"}}]}
+    run = replace(cell_run, models=script(tmp_path, {"*": [[slow, GOOD]]}))
+    before = signal.getsignal(signal.SIGTERM)
+    signals.watch()
+    other = threading.Timer(1.0, lambda: signal.pthread_kill(threading.get_ident(), signal.SIGTERM))
+    try:
+        other.start()
+        with pytest.raises(KeyboardInterrupt):
+            list(answer_queries(run, [(query(1), 0)], threads=1))
+    finally:
+        other.join()
+        signal.signal(signal.SIGTERM, before)
+    assert run.cell.result(1, 0) is None  # the wait did not last until there was one
 
 
 def test_once_the_grid_has_no_more_for_a_cell_no_other_query_is_begun(cell_run: CellRun) -> None:

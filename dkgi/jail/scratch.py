@@ -117,17 +117,19 @@ def remove_tree(folder: Path) -> None:
     """Remove what an agent left behind: no link is followed, locked folders are opened, any depth is fine.
 
     Every folder inside is moved up below `folder` before it is emptied, so neither the stack nor the number of open
-    files grows with the depth.
+    files grows with the depth. A thread that outlived its run may be removing the same: what is gone is gone.
     """
-    top = _open_folder(str(folder), None)
-    try:
-        while names := os.listdir(top):  # noqa: PTH208
-            for name in names:
-                if not _unlink(name, top):
-                    _empty(name, top)
-    finally:
-        os.close(top)
-    folder.rmdir()
+    with contextlib.suppress(FileNotFoundError):
+        top = _open_folder(str(folder), None)
+        try:
+            while names := os.listdir(top):  # noqa: PTH208
+                for name in names:
+                    with contextlib.suppress(FileNotFoundError):
+                        if not _unlink(name, top):
+                            _empty(name, top)
+        finally:
+            os.close(top)
+        folder.rmdir()
 
 
 def _empty(name: str, top: int) -> None:
@@ -147,8 +149,6 @@ def _unlink(name: str, folder: int) -> bool:
         os.unlink(name, dir_fd=folder)
     except IsADirectoryError:
         return False
-    except FileNotFoundError:
-        pass  # a thread that outlived its run was faster
     return True
 
 

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -101,6 +102,23 @@ def test_many_runs_that_start_and_end_at_once_do_not_hurt_each_other(tmp_path: P
         thread.join()
     assert failures == []
     assert list((tmp_path / "w").iterdir()) == []
+
+
+def test_threads_that_remove_the_same_tree_do_not_hurt_each_other(tmp_path: Path) -> None:
+    tree = tmp_path / "attempt"
+    for number in range(300):
+        (tree / f"{number}" / "a" / "b").mkdir(parents=True)
+        (tree / f"{number}" / "a" / "file").write_text("x")
+    together = threading.Barrier(4)
+
+    def work() -> None:
+        together.wait()
+        remove_tree(tree)
+
+    with ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(work) for _ in range(4)]:
+            done.result()
+    assert not tree.exists()
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
