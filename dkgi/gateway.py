@@ -31,10 +31,10 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from dkgi.listener import listen
 from dkgi.models.provider import ProviderModel
 from dkgi.models.rendered import Rendered
 from dkgi.session import CAP_BYTES, Answered, Door, ModelSession, refusal
-from dkgi.toolserver import listen
 from dkgi.types import Model, Step, WireName
 
 AT_ONCE = 64
@@ -56,7 +56,7 @@ class ModelGateway:
     def __init__(self, folder: Path) -> None:
         self.socket = folder / "model"
         self._sessions: dict[str, ModelSession] = {}
-        self._listener = listen(self.socket)
+        self._listener = listen(self.socket, 0o666)
         self._workers = _Workers(AT_ONCE)
         routes = [Route(start + path, self._answer, methods=["POST"]) for path in _PATHS for start in ("", "/v1")]
         self._server = uvicorn.Server(

@@ -22,8 +22,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from dkgi.jail.client import address
-from dkgi.jail.scratch import unwritable
+from dkgi.listener import Listener
 from dkgi.tools import message, run_call
 from dkgi.types import SandboxError, Tool, ToolCall, ToolOutput, ToolSocket
 
@@ -33,8 +32,7 @@ CONNECTIONS = 256
 """Connections that one attempt may hold open."""
 
 _IDLE_S = 1800.0
-_CLOSE_S = 30.0
-_PAUSE_S = 0.05
+_FULL = {"refused": "this attempt has too many connections, or is over"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,59 +89,23 @@ class _Door:
 
     def __init__(self, path: Path, calls: "_Calls", longest_request: int) -> None:
         self.token = secrets.token_hex(16)
-        self._path, self._calls, self._longest_request = path, calls, longest_request
-        self._lock = threading.Lock()
-        self._connections: set[socket.socket] = set()
-        self._closed = False
-        self._listener = listen(path)
-        self._acceptor = threading.Thread(target=self._accept, name="tools", daemon=True)
-        self._acceptor.start()
+        self._calls, self._longest_request = calls, longest_request
+        self._listener = Listener(path, self._serve, mode=0o666, most=CONNECTIONS, full=_line(_FULL))
 
     def close(self) -> None:
         """Cut everybody off and stop serving."""
-        with self._lock:
-            if self._closed:
-                return
-            self._closed = True
-            self._calls.close()
-            for connection in [self._listener, *self._connections]:
-                with contextlib.suppress(OSError):  # the client was faster
-                    connection.shutdown(socket.SHUT_RDWR)
-        self._acceptor.join(timeout=_CLOSE_S)
+        self._calls.close()
         self._listener.close()
-        self._path.unlink(missing_ok=True)
-
-    def _accept(self) -> None:
-        while not self._closed:
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:  # closed, or out of file descriptors for the moment
-                time.sleep(_PAUSE_S)
-                continue
-            with self._lock:
-                taken = not self._closed and len(self._connections) < CONNECTIONS
-                if taken:
-                    self._connections.add(connection)
-            if taken:
-                threading.Thread(target=self._serve, args=(connection,), name="tool call", daemon=True).start()
-            else:
-                with connection, contextlib.suppress(OSError):
-                    _send(connection, {"refused": "this attempt has too many connections, or is over"})
 
     def _serve(self, connection: socket.socket) -> None:
-        with connection, contextlib.suppress(OSError):  # the client is gone, idle for too long, or cut off
-            try:
-                connection.settimeout(_IDLE_S)
-                reader = _Lines(connection, self._longest_request)
-                while (line := reader.next()) is not None:
-                    if reader.overlong:
-                        fault = ToolOutput(message("graph_request", bytes=self._longest_request), is_error=True)
-                        _send(connection, asdict(fault))
-                    else:
-                        _send(connection, self._answer(line))
-            finally:
-                with self._lock:
-                    self._connections.discard(connection)
+        connection.settimeout(_IDLE_S)
+        reader = _Lines(connection, self._longest_request)
+        while (line := reader.next()) is not None:
+            if reader.overlong:
+                fault = ToolOutput(message("graph_request", bytes=self._longest_request), is_error=True)
+                connection.sendall(_line(asdict(fault)))
+            else:
+                connection.sendall(_line(self._answer(line)))
 
     def _answer(self, line: bytes) -> Mapping[str, Any]:
         try:
@@ -218,20 +180,5 @@ class _Lines:
         return line
 
 
-def _send(connection: socket.socket, answer: Mapping[str, Any]) -> None:
-    connection.sendall(json.dumps(answer).encode() + b"\n")
-
-
-def listen(path: Path) -> socket.socket:
-    """A socket that programs in jails can reach. Raises SetupError where `path`'s folder cannot hold one."""
-    listener = socket.socket(socket.AF_UNIX)
-    try:
-        with address(path) as name:
-            listener.bind(name)
-        # Agents are other users; the folder keeps everybody else away, and each request needs a token.
-        path.chmod(0o666)
-        listener.listen(1024)
-    except OSError as error:
-        listener.close()
-        raise unwritable(error, path) from None
-    return listener
+def _line(answer: Mapping[str, Any]) -> bytes:
+    return json.dumps(answer).encode() + b"\n"

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dkgi.jail.remote_cli import RemotePrograms, serve_program
-from dkgi.toolserver import listen
+from dkgi.listener import listen
 from dkgi.types import ProgramStarter
 
 TOKEN = "the-token"
@@ -24,7 +24,7 @@ TOKEN = "the-token"
 @contextmanager
 def host_of(path: Path, programs: ProgramStarter, visible: Sequence[Path]) -> Iterator[RemotePrograms]:
     """Serves `programs` on a new socket at `path`. On leaving, everybody is cut off and all programs have ended."""
-    listener = listen(path)
+    listener = listen(path, 0o666)
     serving: list[tuple[socket.socket, threading.Thread]] = []
 
     def serve(connection: socket.socket) -> None:

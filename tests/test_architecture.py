@@ -26,6 +26,7 @@ AGENTS_SIDE = (
     "dkgi.context",
     "dkgi.process",
     "dkgi.kg",
+    "dkgi.listener",
     "dkgi.gateway",
     "dkgi.session",
     "dkgi.toolserver",

@@ -10,13 +10,11 @@ CommandResult, or `{"refused": "unknown token"}`. Each command has a connection 
 Not covered: what a command may see (profile.py), how much of its output a model gets to read (dkgi/truncate.py).
 """
 
-import contextlib
 import dataclasses
 import json
 import os
 import secrets
 import socket
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
@@ -28,17 +26,17 @@ from dkgi import paths
 from dkgi.jail.attempt import AttemptCommands, Places
 from dkgi.jail.bare import Bare, BareSpec
 from dkgi.jail.broker import Broker, Texts
-from dkgi.jail.client import CommandClient, address
+from dkgi.jail.client import CommandClient
 from dkgi.jail.command import Jail
 from dkgi.jail.preflight import Hidden, check_count, check_disk, check_programs, check_sources, self_check
 from dkgi.jail.profile import Host, SandboxSpec, agent_box, config
 from dkgi.jail.scratch import unwritable
+from dkgi.listener import Listener
 from dkgi.process import Lifeline
 from dkgi.types import Box, SetupError, Workspace
 
 _REQUEST_BYTES = 8 * 2**20
 _REQUEST_S = 10.0
-_CLOSE_S = 30.0
 _LONGEST_S = 86_400.0
 
 
@@ -57,12 +55,10 @@ class CommandServer:
         self._stand_in = folder / secrets.token_hex(4)
         _write_stand_in(self._stand_in)
         self._attempts: dict[str, AttemptCommands] = {}
-        self._listener = _listen(self.socket)
+        self._listener = Listener(self.socket, self._serve, mode=0o600)
         self._lifeline = Lifeline()
         self._places = Places(spec.commands_at_once or max(4, 2 * (os.cpu_count() or 1)))
-        self._closing = threading.Event()
-        self._acceptor = threading.Thread(target=self._accept, name="commands", daemon=True)
-        self._acceptor.start()
+        self._closed = False
 
     @contextmanager
     def attempt(self, workspace: Workspace, log: Path) -> Iterator[CommandClient]:
@@ -134,17 +130,14 @@ class CommandServer:
 
     def close(self) -> None:
         """Kill all commands and stop serving."""
-        if self._closing.is_set():
+        if self._closed:
             return
-        self._closing.set()
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._acceptor.join(timeout=_CLOSE_S)
+        self._closed = True
         self._listener.close()
         self.cancel()
         self._lifeline.close()
         self._places.close()
         self._stand_in.unlink(missing_ok=True)
-        self.socket.unlink(missing_ok=True)
 
     def __enter__(self) -> "CommandServer":
         return self
@@ -152,20 +145,10 @@ class CommandServer:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _accept(self) -> None:
-        while not self._closing.is_set():
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:  # closed, or out of file descriptors for the moment
-                self._closing.wait(0.05)
-                continue
-            threading.Thread(target=self._serve, args=(connection,), name="command", daemon=True).start()
-
     def _serve(self, connection: socket.socket) -> None:
-        with connection, contextlib.suppress(ConnectionError, TimeoutError):
-            connection.settimeout(_REQUEST_S)
-            answer = self._answer(connection)
-            connection.sendall(json.dumps(answer).encode() + b"\n")
+        connection.settimeout(_REQUEST_S)
+        answer = self._answer(connection)
+        connection.sendall(json.dumps(answer).encode() + b"\n")
 
     def _answer(self, connection: socket.socket) -> Mapping[str, Any]:
         try:
@@ -191,19 +174,6 @@ def _write_stand_in(path: Path) -> None:
         path.chmod(0o755)
     except OSError as error:
         raise unwritable(error, path) from None
-
-
-def _listen(path: Path) -> socket.socket:
-    listener = socket.socket(socket.AF_UNIX)
-    try:
-        with address(path) as name:
-            listener.bind(name)
-        path.chmod(0o600)
-        listener.listen(256)
-    except OSError as error:
-        listener.close()
-        raise unwritable(error, path) from None
-    return listener
 
 
 def _line(connection: socket.socket) -> bytes:

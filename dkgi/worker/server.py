@@ -18,8 +18,8 @@ Not covered: the other side (remote.py); what a program may be (jail/remote_cli.
 
 import contextlib
 import secrets
+import socket
 import threading
-import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -31,25 +31,18 @@ from pydantic import TypeAdapter
 from dkgi.jail.client import CommandClient
 from dkgi.jail.remote_cli import serve_program
 from dkgi.kg.remote import RemoteTool
+from dkgi.listener import Listener
 from dkgi.machine import Guard
 from dkgi.meter import Ledger
 from dkgi.runner import Seat
 from dkgi.seats import Seats
 from dkgi.store import Cell
-from dkgi.toolserver import listen
-from dkgi.types import (
-    Limits,
-    ModelSource,
-    Prices,
-    SandboxError,
-    SetupError,
-)
+from dkgi.types import Limits, ModelSource, Prices, SandboxError, SetupError
 from dkgi.worker.attempt import WANTED, Money, OpenAttempt
 from dkgi.worker.channel import Channel
 
 _FIRST_S = 60.0
 _CLOSE_S = 30.0
-_PAUSE_S = 0.05
 _CONNECTIONS, _CONNECTIONS_EACH = 16, 6
 """Connections that a worker may have: so many, and so many more for each of its threads. A thread needs four: its place,
 a request, a question about the one under way, a program."""
@@ -81,19 +74,15 @@ class WorkerServer:
         self.token = secrets.token_hex(16)
         self._seats, self._cell, self._models, self._guard, self._visible = seats, cell, models, guard, visible
         self._todo = frozenset(todo)
-        self._most = _CONNECTIONS + _CONNECTIONS_EACH * threads
         self._free = threading.BoundedSemaphore(threads)
         self._money = Money(cell, ledger, limits, prices)
         self._attempts: dict[str, OpenAttempt] = {}
-        self._lock = threading.Lock()
-        self._channels: set[Channel] = set()
         self._closed = False
         self._trusted = threading.Event()
         self._left = threading.Condition()
         self._places = 0
-        self._listener = listen(self.socket)
-        self._acceptor = threading.Thread(target=self._accept, name="worker", daemon=True)
-        self._acceptor.start()
+        most = _CONNECTIONS + _CONNECTIONS_EACH * threads
+        self._listener = Listener(self.socket, self._serve, mode=0o666, most=most)
 
     def trust(self) -> None:
         """The worker sees nothing that it should not: from now on it gets places."""
@@ -101,18 +90,9 @@ class WorkerServer:
 
     def close(self) -> None:
         """Cut the worker off and wait until its places are left. A request to a provider is paid to its end all the same."""
-        with self._lock:
-            if self._closed:
-                return
-            self._closed = True
-            self._trusted.set()  # wakes those who wait for it
-            for channel in self._channels:
-                channel.cut()
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(2)
-        self._acceptor.join(timeout=_CLOSE_S)
+        self._closed = True
+        self._trusted.set()  # wakes those who wait for it
         self._listener.close()
-        self.socket.unlink(missing_ok=True)
         with self._left:
             self._left.wait_for(lambda: not self._places, _CLOSE_S)
 
@@ -122,32 +102,13 @@ class WorkerServer:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _accept(self) -> None:
-        while not self._closed:
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:  # closed, or out of file descriptors for the moment
-                time.sleep(_PAUSE_S)
-                continue
+    def _serve(self, connection: socket.socket) -> None:
+        # Where the worker says what is no request, nobody is left to be told.
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            connection.settimeout(_FIRST_S)
             channel = Channel(connection)
-            with self._lock:
-                if self._closed or len(self._channels) >= self._most:
-                    channel.close()
-                    continue
-                self._channels.add(channel)
-            threading.Thread(target=self._serve, args=(channel,), name="worker request", daemon=True).start()
-
-    def _serve(self, channel: Channel) -> None:
-        # The worker is gone, was cut off, or says what is no request: nobody is left to be told.
-        with channel, contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            try:
-                channel.connection.settimeout(_FIRST_S)
-                first = channel.hear()
-                if first is not None:
-                    self._answer(channel, *first)
-            finally:
-                with self._lock:
-                    self._channels.discard(channel)
+            if (first := channel.hear()) is not None:
+                self._answer(channel, *first)
 
     def _answer(self, channel: Channel, request: Mapping[str, Any], size: int) -> None:
         """Answer the first message of a connection; the `size` bytes behind it are read only where they are wanted."""

@@ -18,7 +18,7 @@ import pytest
 
 from dkgi.jail.external import AttemptPrograms
 from dkgi.jail.scratch import RunFolder
-from dkgi.toolserver import listen
+from dkgi.listener import listen
 from dkgi.types import CliBox, Program, ProgramStarter, SandboxError, Workspace
 from tests.jail.conftest import kill_jail_of, make_graph, marked
 from tests.jail.outer import run_inside
@@ -118,7 +118,7 @@ print(model.recv(5).decode())
 
 
 def test_its_network_is_its_own_loopback_and_the_sockets_of_its_box(start: Start, tmp_path: Path) -> None:
-    listener = listen(tmp_path / "door")
+    listener = listen(tmp_path / "door", 0o666)
 
     def answer() -> None:
         with listener.accept()[0] as connection:

@@ -25,9 +25,9 @@ from dkgi.jail.client import address
 from dkgi.jail.external import AttemptPrograms
 from dkgi.jail.remote_cli import RemotePrograms
 from dkgi.jail.scratch import RunFolder
+from dkgi.listener import listen
 from dkgi.paths import cache_dir, data_dir
 from dkgi.runner import Seat
-from dkgi.toolserver import listen
 from dkgi.types import CliBox, SandboxError, SetupError, Workspace
 from tests.jail.conftest import make_graph, marked
 from tests.models.films import QUESTIONS
@@ -93,7 +93,7 @@ def test_a_host_that_is_gone_is_a_fault_of_the_sandbox(workspace: Workspace, tmp
 
 
 def test_a_host_that_goes_while_it_is_asked_is_a_fault_of_the_sandbox(tmp_path: Path) -> None:
-    listener = listen(tmp_path / "host")
+    listener = listen(tmp_path / "host", 0o666)
 
     def answer_once() -> None:
         with listener.accept()[0] as connection, Path("/dev/null").open("r+b") as nothing:

@@ -11,10 +11,10 @@ import pytest
 
 from dkgi.config import load
 from dkgi.harness import open_harness
+from dkgi.listener import listen
 from dkgi.models import open_models
 from dkgi.runner import CellRun, answer_queries
 from dkgi.store import Cell
-from dkgi.toolserver import listen
 from dkgi.types import Query, SandboxError, SetupError
 from dkgi.worker.channel import Channel
 from dkgi.worker.remote import RemoteParent
@@ -39,7 +39,7 @@ SEAT = {
 def parent(folder: Path, ends_at: Callable[[dict[str, object]], bool]) -> Iterator[Path]:
     """A parent that opens a place and ends, with all its connections, at the first request for which `ends_at` holds."""
     path = folder / "s"
-    listener = listen(path)
+    listener = listen(path, 0o666)
     channels: list[Channel] = []
 
     def end() -> None:
