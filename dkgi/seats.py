@@ -22,6 +22,7 @@ from dkgi.config import Experiment
 from dkgi.files import open_to_append
 from dkgi.graph.views import make_view
 from dkgi.jail.bare import BareSpec
+from dkgi.jail.command import KILLED
 from dkgi.jail.external import AttemptPrograms
 from dkgi.jail.preflight import Hidden, probe, scan
 from dkgi.jail.profile import find_host
@@ -32,7 +33,7 @@ from dkgi.prompt import experiment_names
 from dkgi.runner import Seat
 from dkgi.tools import GRAPH_TOOLS, make_tools
 from dkgi.toolserver import ToolServer
-from dkgi.types import SetupError, Tool, Workspace
+from dkgi.types import SandboxError, SetupError, Tool, Workspace
 
 _CLIENT_CHECK = "import graph_client as graph; graph.get_schema(); print('reached')"
 _CHECK_S = 60.0
@@ -69,20 +70,34 @@ class Seats:
             self._tools: ToolServer | None = None
             if experiment.harness.external:
                 self._tools = stack.enter_context(ToolServer(self.folder))
-            workspace = self._new_attempt()
-            self.programs = probe(self._server, workspace)
+            try:
+                self.programs, self.example = self._proved()
+            except SetupError as error:
+                if KILLED not in str(error):
+                    raise
+                # That says nothing of the jail, and attempts to which it happens are tried again as well.
+                self.programs, self.example = self._proved()
+            self._stack = stack.pop_all()
+
+    def _proved(self) -> tuple[dict[str, str], Workspace]:
+        """The versions of programs in a place as attempts get them, and that place, which is removed. Raises SetupError."""
+        workspace = self._new_attempt()
+        try:
+            programs = probe(self._server, workspace)
             if self._client:
                 self._probe_client(workspace)
-            self.example = workspace
+            return programs, workspace
+        except SandboxError as error:
+            raise SetupError(f"sandbox: {error}") from None
+        finally:
             self._folder.remove(workspace)
-            self._stack = stack.pop_all()
 
     def _probe_client(self, workspace: Workspace) -> None:
         with self._at(workspace, Path(os.devnull), Path(os.devnull)) as seat:
             result = seat.commands.run(["/usr/bin/env", "python3", "-c", _CLIENT_CHECK], timeout_s=_CHECK_S)
             printed = result.output.read_text(encoding="utf-8", errors="replace")
         if printed != "reached\n":
-            raise SetupError(f"sandbox: the graph cannot be called from a jail: {printed.strip() or result.error}")
+            raise SetupError(f"sandbox: the graph cannot be called from a jail: {result.error or printed.strip()}")
 
     def __enter__(self) -> Self:
         return self

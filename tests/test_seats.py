@@ -3,20 +3,21 @@
 import json
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
 from dkgi.config import load
+from dkgi.jail.profile import find_host
 from dkgi.kg.index import open_index
 from dkgi.kg.remote import ask
 from dkgi.kg.text import IndexSpec
 from dkgi.kg.tools import graph_tools
 from dkgi.runner import Seat
 from dkgi.seats import Seats
-from dkgi.types import CliBox, SandboxError, Tool, ToolSocket
+from dkgi.types import CliBox, SandboxError, SetupError, Tool, ToolSocket
 from tests.jail.conftest import marked
 from tests.models.films import write_films
 
@@ -41,6 +42,54 @@ def tools(export: Path) -> dict[str, Tool]:
 def seats(policy: str, export: Path, tools: dict[str, Tool]) -> Iterator[Seats]:
     with Seats(load([f"tools={policy}"]), export, export.parents[1], tools, ENGINE) as found:
         yield found
+
+
+DYING = """#!/bin/bash
+{ flock 9; read -r starts < FOLDER/starts; echo $((starts + 1)) > FOLDER/starts; } 9> FOLDER/lock
+case " DEATHS " in *" $starts "*) echo bash 5; kill -9 $$ ;; esac
+exec REAL "$@"
+"""
+
+
+@pytest.fixture
+def dying(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Let those of the jails that are started next, told by their numbers, be killed at their start."""
+
+    def die(deaths: str) -> None:
+        program = tmp_path / "nsjail" / "bin" / "nsjail"
+        program.parent.mkdir(parents=True)
+        (tmp_path / "nsjail" / "__init__.py").touch()
+        (tmp_path / "starts").write_text("1\n")
+        words = {"FOLDER": str(tmp_path), "DEATHS": deaths, "REAL": str(find_host().nsjail)}
+        script = DYING
+        for name, word in words.items():
+            script = script.replace(name, word)
+        program.write_text(script)
+        program.chmod(0o755)
+        monkeypatch.syspath_prepend(tmp_path)
+
+    return die
+
+
+@pytest.mark.parametrize("death", "1234")
+def test_places_are_proved_once_more_where_a_jail_is_killed_meanwhile(
+    death: str, export: Path, tools: dict[str, Tool], tmp_path: Path, dying: Callable[[str], None]
+) -> None:
+    dying(death)
+    with seats("graph_tools_code", export, tools) as places:
+        assert places.programs["ripgrep"] == "15.2.0"
+        assert int((tmp_path / "starts").read_text()) == 1 + int(death) + 4
+        assert not places.example.scratch_dir.parent.exists()
+
+
+@pytest.mark.parametrize("deaths", ["1 2", "2 4", "3 6", "4 8"])
+def test_places_whose_jails_are_killed_twice_are_refused_in_a_line(
+    deaths: str, export: Path, tools: dict[str, Tool], dying: Callable[[str], None]
+) -> None:
+    dying(deaths)
+    with pytest.raises(SetupError, match=r"^sandbox: .*the jail was killed from outside$"):
+        Seats(load(["tools=graph_tools_code"]), export, export.parents[1], tools, ENGINE)
+    assert list((export.parents[1] / "w").iterdir()) == []
 
 
 def printed(seat: Seat, command: str) -> str:

@@ -238,7 +238,7 @@ def probe(server: "CommandServer", workspace: Workspace) -> dict[str, str]:
     versions = dict(line.split(" ", 1) for line in printed.splitlines() if " " in line)
     for title in known.values():
         if not re.match(r"\d+\.", versions.get(title, "")):
-            raise SetupError(f"sandbox: {title} does not start in the jail: {printed.strip() or result.error}")
+            raise SetupError(f"sandbox: {title} does not start in the jail: {result.error or printed.strip()}")
     if versions.pop("packages", "0") != "0" and server.sandboxed:
         raise SetupError("sandbox: the agents' Python has packages beside the standard library")
     return versions
