@@ -13,12 +13,12 @@ from collections.abc import Mapping, Set
 from functools import partial
 
 from dkgi.analysis.summary import score_line, scored_results, scores_path
-from dkgi.files import open_to_append, write_atomically
+from dkgi.files import open_to_append, read_plain, write_atomically
 from dkgi.metrics import NO_ANSWER, NodesOf, node_of, score
 from dkgi.shards import WHOLE, Shard
 from dkgi.store import Cell
 from dkgi.tracking import Tracker
-from dkgi.types import QueryResult, SafetyStop, Score
+from dkgi.types import QueryResult, SafetyStop, Score, SetupError
 
 
 class Collector:
@@ -55,9 +55,14 @@ class Collector:
                 self._log(*pair)
 
     def take(self, result: QueryResult) -> Score:
-        """Score a finished query and log it. Raises SafetyStop where its trajectory shows a secret."""
+        """Score a finished query and log it. Raises SafetyStop where its trajectory shows a secret, SetupError
+        where that cannot be read.
+        """
         steps = self._cell.query_folder(result.number, result.repeat) / "steps.jsonl"
-        content = steps.read_bytes()
+        try:
+            content = read_plain(steps)
+        except FileNotFoundError:
+            raise SetupError(f"{steps}: absent; move result.json away and the query runs again") from None
         for what, secret in self._secrets.items():
             if secret in content:
                 message = f"{steps}: holds {what}; a jail leaks, nothing of this cell counts"

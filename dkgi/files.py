@@ -10,6 +10,7 @@ Not covered: folders of files that appear together (graph/export.py builds one b
 import contextlib
 import errno
 import os
+import stat
 import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, is_dataclass
@@ -74,6 +75,30 @@ def open_to_append(path: Path, *, buffering: int = -1) -> IO[bytes]:
 
 def _no_link(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW, 0o666)
+
+
+def read_plain(path: Path) -> bytes:
+    """The content of a file in a folder that a worker may write to.
+
+    Raises FileNotFoundError, and SetupError where it is no plain file: a link would lead this process to any file of the
+    host, and a pipe would keep it waiting.
+    """
+    try:
+        with open(path, "rb", opener=_plain) as file:
+            return file.read()
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        reason = "a link" if error.errno == errno.ELOOP else error.strerror
+        raise SetupError(f"{path}: {reason}; move it away and the query runs again") from None
+
+
+def _plain(path: str, flags: int) -> int:
+    handle = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "not a plain file")
+    return handle
 
 
 def sync_folder(folder: Path) -> None:

@@ -23,7 +23,7 @@ import orjson
 from pydantic import TypeAdapter
 
 from dkgi import recording
-from dkgi.files import cannot_write, dump_json, read_json, write_atomically
+from dkgi.files import cannot_write, dump_json, read_json, read_plain, write_atomically
 from dkgi.types import Attempt, QueryResult, SetupError, Step, Usage
 
 _RESULT = TypeAdapter(QueryResult)
@@ -90,7 +90,10 @@ class Cell:
         """The result of a finished query, or None."""
         path = self.query_folder(number, repeat) / "result.json"
         try:
-            return _RESULT.validate_json(path.read_bytes())
+            result = _RESULT.validate_json(read_plain(path))
+            if (result.number, result.repeat) != (number, repeat):
+                raise ValueError("the result of another query")
+            return result
         except FileNotFoundError:
             return None
         except ValueError:
@@ -103,7 +106,7 @@ class Cell:
         path = self.query_folder(number, repeat) / "steps.jsonl"
         try:
             # Whatever follows the last newline was cut off in writing.
-            for line in filter(None, path.read_bytes().split(b"\n")[:-1]):
+            for line in filter(None, read_plain(path).split(b"\n")[:-1]):
                 record = orjson.loads(line)
                 steps.setdefault(record["attempt"], [])
                 if "end" in record:
@@ -247,7 +250,7 @@ def _billed(folder: Path, attempt: int) -> Usage | None:
 
 def _last_attempt(folder: Path) -> int:
     """Number of the attempt that the last whole line of the steps speaks of; 0 where there is none."""
-    lines = (folder / "steps.jsonl").read_bytes().rsplit(b"\n", 2)
+    lines = read_plain(folder / "steps.jsonl").rsplit(b"\n", 2)
     number: int = orjson.loads(lines[-2])["attempt"] if len(lines) > 1 else 0
     return number
 

@@ -1,7 +1,9 @@
 """The store survives kills at any byte and tells what was spent."""
 
 import json
+import os
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,6 +27,37 @@ def test_a_result_reads_back_equal(cell: Cell) -> None:
     cell.write(result())
     assert cell.result(3, 0) == result()
     assert list(cell.results()) == [result()]
+
+
+NO_RESULT: dict[str, Callable[[Path], object]] = {
+    "a folder": Path.mkdir,
+    "a pipe": os.mkfifo,
+    "a link": lambda path: path.symlink_to("../../4/0/result.json"),
+    "of another query": lambda path: path.write_bytes(path.parents[2].joinpath("4/0/result.json").read_bytes()),
+}
+
+
+@pytest.mark.parametrize("kind", NO_RESULT)
+def test_what_lies_in_the_place_of_a_result_is_named_and_neither_followed_nor_waited_for(kind: str, cell: Cell) -> None:
+    cell.write(result(4, 0))
+    path = cell.query_folder(3, 0) / "result.json"
+    path.parent.mkdir(parents=True)
+    NO_RESULT[kind](path)
+    with pytest.raises(
+        SetupError, match=rf"{path}: not a .*; move .* away and the query runs again|{path}: a link; move"
+    ):
+        cell.result(3, 0)
+
+
+def test_a_pipe_in_the_place_of_steps_is_named_and_not_waited_for(cell: Cell) -> None:
+    path = cell.query_folder(3, 0) / "steps.jsonl"
+    path.parent.mkdir(parents=True)
+    os.mkfifo(path)
+    with pytest.raises(SetupError, match=rf"{path}: not a plain file; move it away"):
+        cell.attempts(3, 0)
+    cell.write(result())
+    with pytest.raises(SetupError, match=rf"{path}: not a plain file; move it away"):
+        cell.spent()
 
 
 def test_a_query_without_result_is_not_finished(cell: Cell) -> None:

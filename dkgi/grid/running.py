@@ -44,6 +44,8 @@ State = Literal["waiting", "running", "done", "at a cap", "stopped", "failed"]
 _BLOCK = 65_536
 _GONE_S = 10.0
 _LONGEST_LINE = 2**20
+_UNUSABLE = (SetupError, ValueError, LookupError, TypeError, OverflowError, RecursionError)
+"""What comes of taking what a worker said or wrote that cannot be used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +141,7 @@ class RunningCell:
             return bool(held.todo)
         except Locked:
             raise
-        except SetupError as error:
+        except (SetupError, OSError) as error:
             self.error = str(error)
             self.state = "failed"
             return False
@@ -213,10 +215,8 @@ class RunningCell:
         try:
             for line in filter(None, lines):
                 finished = self._understood(orjson.loads(line)) or finished
-        except SetupError as error:
-            self.error = str(error)
-        except (ValueError, KeyError, TypeError, OverflowError) as error:
-            self.error = f"its worker said what is no message ({error!r})"
+        except _UNUSABLE as error:
+            self.error = _fault(error)
         if len(self._received) > _LONGEST_LINE:
             self.error = "its worker said what is no message (too long)"
         return finished, bool(self.error) or not block
@@ -275,8 +275,8 @@ class RunningCell:
         try:
             for query, repeat in held.todo:
                 self._take(held, query.number, repeat)
-        except SetupError as error:
-            self.error = self.error or str(error)
+        except _UNUSABLE as error:
+            self.error = self.error or _fault(error)
 
     def _take(self, held: HeldCell, number: int, repeat: int) -> bool:
         """Score a query that is finished, once. Raises ValueError for one that was not to be answered."""
@@ -287,6 +287,10 @@ class RunningCell:
             return False
         self.tally.count(result, held.take(result))
         return True
+
+
+def _fault(error: Exception) -> str:
+    return str(error) if isinstance(error, SetupError) else f"its worker said what is no message ({error!r})"
 
 
 def _death(worker: WorkerProcess) -> str:

@@ -156,3 +156,56 @@ print(json.dumps([dict(run.data.tags) for run in runs]))
     )
     (tags,) = json.loads(told.stdout.splitlines()[-1])
     assert tags["dkgi.jail"] == "no"
+
+
+TURNED = """
+import json, os, sys
+if "dkgi.worker.run" in sys.orig_argv:
+    job = json.loads(sys.stdin.buffer.readline())
+    way, (number, repeat) = job["experiment"]["limits"]["max_turns"], (job["todo"][0][0]["number"], job["todo"][0][1])
+    folder = f"{job['cell']}/queries/{number}/{repeat}"
+    os.makedirs(folder)
+    from dkgi.files import dump_json
+    from dkgi.types import QueryResult, Usage
+
+    def write(number):
+        result = QueryResult("x", number, repeat, "hpo", "test", True, "?", "scored", ("answered",), 0, "", (1,), Usage(),
+                             Usage(), None, 1.0, 1, 0, 0, 1.0)
+        with open(f"{folder}/result.json", "wb") as file:
+            file.write(dump_json(result))
+
+    said = json.dumps({"finished": [number, repeat]})
+    if way == 101:
+        said = json.dumps({"sees": ""})
+    elif way == 102:
+        said = '{"ended": "", "error": ' + "[" * 1000 + "]" * 1000 + "}"
+    elif way == 103:
+        os.mkfifo(f"{folder}/result.json")
+    elif way == 104:
+        write(10**6)
+        open(f"{folder}/steps.jsonl", "w").close()
+    elif way == 105:
+        write(number)
+    elif way == 106:
+        os.unlink(f"{job['cell']}/worker.log")
+        os.symlink("/dev/null", f"{job['cell']}/worker.log")
+    os.write(1, said.encode() + b"\\n")
+    os._exit(0)
+"""
+WAYS = range(101, 107)
+
+
+def test_whatever_a_worker_says_or_leaves_behind_fails_its_own_cell_alone(run: Run, tmp_path: Path) -> None:
+    spy = tmp_path / "spy"
+    spy.mkdir()
+    cells = f"limits.max_turns={','.join(map(str, WAYS))}"
+    (spy / "sitecustomize.py").write_text(TURNED)
+    done = run(cells, PYTHONPATH=f"{spy}:{ROOT}:{ROOT / 'launchers'}")
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert all(f"max_turns={way}: failed" in done.stderr for way in WAYS)
+    (spy / "sitecustomize.py").unlink()
+    done = run("limits.max_turns=106,107")
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert all(told in done.stderr for told in ("max_turns=106: failed", "max_turns=107: done"))
