@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -33,6 +33,9 @@ NO_RESULT: dict[str, Callable[[Path], object]] = {
     "a folder": Path.mkdir,
     "a pipe": os.mkfifo,
     "a link": lambda path: path.symlink_to("../../4/0/result.json"),
+    "of numbers beyond all figures": lambda path: path.write_text(
+        json.dumps(asdict(result(usage=Usage(input_fresh=10**400))))
+    ),
     "of another query": lambda path: path.write_bytes(path.parents[2].joinpath("4/0/result.json").read_bytes()),
 }
 
