@@ -5,7 +5,7 @@
 >>> tally.progress, tally.hits
 ('1/20', '100.0')
 
-Not covered: how it is shown (board.py, board.py).
+Not covered: how it is shown (board.py, grid/board.py).
 """
 
 import math

@@ -103,8 +103,8 @@ class RunningCell:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._working.close()
-        self._holding.close()
+        with self._holding:
+            self._working.close()
 
     @property
     def ledger(self) -> Ledger | None:

@@ -1,6 +1,6 @@
 """A worker's way to its parent: places, requests to providers and programs, as if they were here.
 
->>> parent = RemoteParent(socket, token, cell)
+>>> parent = RemoteParent(socket, token)
 >>> with parent.seat(cell.query_folder(17, 0) / "commands.jsonl") as seat:
 ...     seat.commands.run(["/bin/bash", "-c", "ls"], timeout_s=60)
 
@@ -22,7 +22,6 @@ from dkgi.jail.client import CommandClient
 from dkgi.jail.remote_cli import RemotePrograms
 from dkgi.kg.remote import RemoteTool
 from dkgi.runner import Seat
-from dkgi.store import Cell
 from dkgi.types import (
     Account,
     Hold,
@@ -49,8 +48,8 @@ and the parent's record says what it has cost."""
 class RemoteParent:
     """The parent of a cell's worker. Thread-safe."""
 
-    def __init__(self, path: Path, token: str, cell: Cell) -> None:
-        self._path, self._token, self._cell = path, token, cell
+    def __init__(self, path: Path, token: str) -> None:
+        self._path, self._token = path, token
         self.ledger = RemoteLedger()
         self._lock = threading.Lock()
         self._open: dict[tuple[int, int], str] = {}

@@ -66,7 +66,7 @@ def work(job: WorkerJob, say: Callable[[Mapping[str, Any]], None]) -> None:
     paths.freeze(Path(job.frozen))
     experiment = Experiment.model_validate(job.experiment)
     cell = Cell(Path(job.cell))
-    parent = RemoteParent(Path(job.socket), job.token, cell)
+    parent = RemoteParent(Path(job.socket), job.token)
     todo = [(Query(**query), repeat) for query, repeat in job.todo]
     with ExitStack() as stack:
         gateway = None

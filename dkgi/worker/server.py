@@ -1,7 +1,7 @@
 """What a cell's worker cannot do itself: its parent opens places, asks providers and starts programs for it.
 
 >>> with WorkerServer(seats, cell, models, ledger, limits) as server:
-...     RemoteParent(server.socket, server.token, cell).seat(cell.query_folder(17, 0) / "commands.jsonl")
+...     RemoteParent(server.socket, server.token).seat(cell.query_folder(17, 0) / "commands.jsonl")
 
     worker (jail, no network, no key)             parent
       {"token": .., "seat": [17, 0]}         ──►  a place: folders, command jail, graph tools; open as long as the connection

@@ -73,7 +73,7 @@ def parent(folder: Path, ends_at: Callable[[dict[str, object]], bool]) -> Iterat
 
 def work(path: Path, cell: Cell) -> None:
     experiment = load(["model=local", "model.base_url=http://127.0.0.1:1/v1", "tools=closed_book"])
-    remote = RemoteParent(path, "token", cell)
+    remote = RemoteParent(path, "token")
     run = CellRun(
         cell=cell,
         dataset="films",
@@ -109,6 +109,6 @@ def test_a_place_that_does_not_hold_is_told_from_a_parent_that_is_gone(
     with (
         parent(tmp_path, lambda request: ends and "seat" not in request) as path,
         pytest.raises(raised),
-        RemoteParent(path, "token", cell).seat(log),
+        RemoteParent(path, "token").seat(log),
     ):
         raise SandboxError("the jail was killed from outside")
