@@ -21,7 +21,7 @@ from typing import Any
 import orjson
 import zstandard
 
-from dkgi.files import cannot_write, dump_json, open_to_append
+from dkgi.files import cannot_write, dump_json, open_to_append, read_plain
 from dkgi.types import SetupError, Usage
 
 NAME = "exchange.jsonl.zst"
@@ -159,7 +159,7 @@ def _applied(difference: Mapping[str, Any], last: Mapping[str, Any]) -> dict[str
 
 def _frames(path: Path) -> Iterator[dict[str, Any]]:
     try:
-        content = path.read_bytes()
+        content = read_plain(path)
     except FileNotFoundError:
         return
     for line, _ in _whole_frames(content):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dkgi.recording import Recording
+from dkgi.recording import NAME, Recording
 from dkgi.store import Cell, Journal, find_cells, open_cell
 from dkgi.types import Attempt, SetupError, Step, Usage
 from tests.results import query_result as result
@@ -61,6 +61,15 @@ def test_a_pipe_in_the_place_of_steps_is_named_and_not_waited_for(cell: Cell) ->
     cell.write(result())
     with pytest.raises(SetupError, match=rf"{path}: not a plain file; move it away"):
         cell.spent()
+
+
+def test_a_pipe_in_the_place_of_recorded_requests_is_named_and_not_waited_for(cell: Cell) -> None:
+    with Journal(cell, 3, 0) as journal:
+        journal.step(1, Step("user", "Which?"))
+    path = cell.query_folder(3, 0) / NAME
+    os.mkfifo(path)
+    with pytest.raises(SetupError, match=rf"{path}: not a plain file; move it away"):
+        cell.attempts(3, 0)
 
 
 def test_a_query_without_result_is_not_finished(cell: Cell) -> None:
