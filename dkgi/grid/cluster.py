@@ -27,7 +27,7 @@ from dkgi.console import fail
 from dkgi.files import read_json, write_atomically
 from dkgi.grid.board import GridBoard
 from dkgi.grid.cells import Grid, GridCell
-from dkgi.grid.parent import Workers, run_cells
+from dkgi.grid.parent import Workers, exit_code, run_cells
 from dkgi.grid.report import report
 from dkgi.grid.running import RunningCell, Shared
 from dkgi.lines import Lines
@@ -45,15 +45,20 @@ _CANCEL_S = 60.0
 _LOOK_S = 0.5
 _LOCK_S = 10.0
 """How long a job that is over may still hold its cell: its processes end after it."""
+_FOR_GOOD = 3
+"""The exit code of a job that its provider's quota or a safety stop has ended."""
 
 
 class Submitted(Protocol):
-    """A job that another machine was given."""
+    """A job that another machine was given; what it says is in `log`."""
+
+    @property
+    def log(self) -> Path: ...
 
     def over(self) -> bool: ...
 
-    def error(self) -> str:
-        """Why it did not run to its end, empty where it did; asked once it is over."""
+    def end(self) -> int | str:
+        """Its exit code, or in a line why it did not run to its end; asked once it is over."""
 
     def cancel(self) -> None: ...
 
@@ -76,7 +81,6 @@ class Job:
 
 def run_cluster(grid: Grid, submit: Callable[[Sequence[Path]], Sequence[Submitted]], *, jail: bool) -> int:
     """Hand out the cells that are not finished, wait for all, and compare. Returns the exit code; raises SetupError."""
-    code = 0
     usd, tokens = spent(Cell(runs_dir() / "cells" / one) for one in (*grid.ids, *grid.earlier()))
     grid.write_manifest(jail=jail)
     open_cells = [cell for cell in grid.cells if cell.plan.unfinished()]
@@ -91,29 +95,37 @@ def run_cluster(grid: Grid, submit: Callable[[Sequence[Path]], Sequence[Submitte
         job = Job(folders, grid.name, cell.label, cell.overrides, experiment, left_usd, left_tokens, jail)
         files.append(grid.folder / "jobs" / f"{place}.json")
         write_atomically(files[-1], orjson.dumps(asdict(job), option=orjson.OPT_INDENT_2))
-    jobs = dict(zip((cell.label for cell in open_cells), submit(files) if files else (), strict=True))
+    waiting = dict(zip((cell.label for cell in open_cells), submit(files) if files else (), strict=True))
+    ended: dict[str, Submitted] = {}
+    code = 0
     try:
-        _wait(jobs)
+        _wait(waiting, ended)
     except KeyboardInterrupt as stop:
         code = signals.exit_code(stop)
-        for submitted in jobs.values():
+        for submitted in waiting.values():
             submitted.cancel()
-        _wait_for_the_end(jobs)
-    return _collect(grid, jobs, code, jail=jail)
+        _wait_for_the_end(waiting)
+    return _collect(grid, ended, code, jail=jail)
 
 
-def _wait(jobs: Mapping[str, Submitted]) -> None:
-    """Until all are over: as long as the cluster lets them run."""
-    waiting = dict(jobs)
+def _wait(waiting: dict[str, Submitted], ended: dict[str, Submitted]) -> None:
+    """Until all are over, which moves them: as long as the cluster lets them run."""
     while waiting:
         for label, job in list(waiting.items()):
             if job.over():
-                del waiting[label]
-                console.stderr().print(
-                    f"{label}: {job.error() or 'its job has ended'}, {len(waiting)} to go", soft_wrap=True
-                )
+                ended[label] = waiting.pop(label)
+                line = f"{label}: {_error(job) or 'its job has ended'}, {len(waiting)} to go"
+                console.stderr().print(line, soft_wrap=True)
         if waiting:
             time.sleep(_POLL_S)
+
+
+def _error(job: Submitted) -> str:
+    """Why a job that is over has not done all of its cell, empty where it has."""
+    end = job.end()
+    if isinstance(end, str):
+        return end
+    return f"its job ended with exit code {end}; {job.log}" if end else ""
 
 
 def _wait_for_the_end(jobs: Mapping[str, Submitted]) -> None:
@@ -123,23 +135,23 @@ def _wait_for_the_end(jobs: Mapping[str, Submitted]) -> None:
         time.sleep(_LOOK_S)
 
 
-def _collect(grid: Grid, jobs: Mapping[str, Submitted], code: int, *, jail: bool) -> int:
-    """Log what all machines have done, and compare."""
+def _collect(grid: Grid, ended: Mapping[str, Submitted], code: int, *, jail: bool) -> int:
+    """Log what all machines have done, and compare. Jobs that had not `ended` by themselves were stopped."""
     with ExitStack() as stack:
         shared = Shared(grid.folder, GridLedger(cap_usd=None, cap_tokens=None), Lines(), Guard(), {}, jail=jail)
         cells = [stack.enter_context(RunningCell(cell, shared)) for cell in grid.cells]
         for cell in cells:
             if (cell.plan.cell.folder / "manifest.json").exists():
-                _take_all(cell)
-            job = jobs.get(cell.label)
+                _take_all(cell, stopped=cell.label not in ended)
+            job = ended.get(cell.label)
             if cell.state != "done" and job is not None:
-                cell.error = job.error() or cell.error
-        code = code or int(any(cell.state != "done" for cell in cells))
+                cell.state, cell.error, cell.quota = "failed", _error(job) or cell.error, job.end() == _FOR_GOOD
+        code = code or exit_code(cells)
         report(grid, cells, jail=jail, complete=code == 0)
     return code
 
 
-def _take_all(cell: RunningCell) -> None:
+def _take_all(cell: RunningCell, *, stopped: bool) -> None:
     """Score and log what its folder has, unless another process works on it."""
     deadline = time.monotonic() + _LOCK_S
     while True:
@@ -151,7 +163,7 @@ def _take_all(cell: RunningCell) -> None:
                 cell.error = str(error)
                 return
             time.sleep(_LOOK_S)
-    cell.end()
+    cell.end(stopped=stopped)
 
 
 # ------------------------------------------------------------------- on the machine that was given a job
@@ -199,7 +211,7 @@ def main() -> None:
         fail(error)
     except SafetyStop as error:
         console.stderr().print(f"dkgi: {error}", soft_wrap=True)
-        sys.exit(3)
+        sys.exit(_FOR_GOOD)
 
 
 if __name__ == "__main__":

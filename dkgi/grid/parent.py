@@ -79,7 +79,12 @@ def run_cells(cells: Sequence[RunningCell], workers: Workers, board: GridBoard) 
         code = signals.exit_code(stop)
     for cell in cells:
         cell.end(stopped=code != 0)
-    return code or (3 if any(cell.quota for cell in cells) else int(any(cell.state != "done" for cell in cells)))
+    return code or exit_code(cells)
+
+
+def exit_code(cells: Sequence[RunningCell]) -> int:
+    """What a grid ends with that nobody stopped."""
+    return 3 if any(cell.quota for cell in cells) else int(any(cell.state != "done" for cell in cells))
 
 
 class _Run:

@@ -24,6 +24,7 @@ from tests.loopback import Loopback, Turn
 
 __all__ = ["grid"]  # a fixture
 
+QUOTA = Turn(status=429, body={"error": {"message": "no credit", "code": "insufficient_quota", "type": "x"}})
 SLURM = ("hydra/launcher=slurm", "hydra.launcher.cluster=local", "tracking=none")
 
 
@@ -78,6 +79,9 @@ def test_ctrl_c_ends_all_jobs(grid: Grid, tmp_path: Path, data: Path) -> None:
     process.send_signal(signal.SIGINT)
     _, stderr = end(process, code=130)
     assert "the same command goes on" in stderr
+    assert "\nfull_dkgi stopped\n" in stderr
+    assert "failed" not in stderr
+    assert "Traceback" not in stderr
     _, alive = psutil.wait_procs(started, timeout=20)
     assert alive == []
     end(grid(TWO, *SLURM, "limit=8"))
@@ -91,6 +95,12 @@ def test_a_job_that_fails_says_why_and_where(grid: Grid, tmp_path: Path) -> None
     line = next(line for line in stderr.splitlines() if line.startswith("full_dkgi failed: "))
     log = Path(line.split("; ")[1])
     assert "the first 5 queries all failed around the agent" in log.read_text()
+
+
+def test_a_quota_that_is_used_up_in_a_job_ends_with_3(grid: Grid) -> None:
+    with Loopback([QUOTA]) as server:
+        _, stderr = end(grid(TWO, *SLURM, *local(server), model="local", TEST_KEY=KEY), code=3)
+    assert "full_dkgi failed: its job ended with exit code 3" in stderr
 
 
 def test_the_caps_of_a_grid_are_shared_out(grid: Grid, tmp_path: Path) -> None:
@@ -186,6 +196,12 @@ def test_a_task_that_dies_is_not_run_twice(grid: Grid, tmp_path: Path, data: Pat
     assert list((data / "w").iterdir()) == []
 
 
+def test_a_quota_that_is_used_up_in_a_task_ends_with_3(grid: Grid, ray: Mapping[str, str]) -> None:
+    arguments = (TWO, "hydra/launcher=ray", "hydra.launcher.cpus_per_task=1", "tracking=none")
+    with Loopback([QUOTA]) as server:  # without a key, which a task finds in the environment of its cluster
+        end(grid(*arguments, *local(server), "model.key_variable=null", model="local", **ray), code=3)
+
+
 def test_ctrl_c_ends_all_tasks(grid: Grid, tmp_path: Path, data: Path, ray: Mapping[str, str]) -> None:
     arguments = (TWO, "hydra/launcher=ray", "hydra.launcher.cpus_per_task=1", "tracking=none", "limit=8")
     process = grid(*arguments, **ray)
@@ -193,6 +209,8 @@ def test_ctrl_c_ends_all_tasks(grid: Grid, tmp_path: Path, data: Path, ray: Mapp
     process.send_signal(signal.SIGINT)
     _, stderr = end(process, code=130)
     assert "the same command goes on" in stderr
+    assert "\nfull_dkgi stopped\n" in stderr
+    assert "failed" not in stderr
     assert "Traceback" not in stderr
     wait_for(lambda: not [one for one in psutil.process_iter() if f"{tmp_path}/runs/grids" in " ".join(_command(one))])
     end(grid(*arguments, **ray))

@@ -86,12 +86,11 @@ class _Task:
         done, _ = self.ray.wait([self.reference], timeout=0)
         return bool(done)
 
-    def error(self) -> str:
+    def end(self) -> int | str:
         try:
-            code = self.ray.get(self.reference)
+            return int(self.ray.get(self.reference))
         except Exception as error:  # Ray's errors have no base but this one
             return f"its task ended before its end: {(str(error) or type(error).__name__).splitlines()[0]}"
-        return f"its task ended with exit code {code}; {self.log}" if code else ""
 
     def cancel(self) -> None:
         self.ray.cancel(self.reference, force=True)

@@ -6,7 +6,9 @@ What a job is, see dkgi/grid/cluster.py.
 Not covered: SLURM's own options beyond those of the YAML; `additional` takes any.
 """
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -66,12 +68,28 @@ class SlurmLauncher(Launcher):
         try:
             executor = submitit.AutoExecutor(folder=files[0].parent / "log", cluster=self._options.cluster)
             executor.update_parameters(**self._options.of_submitit())
-            jobs = executor.map_array(run_file, list(map(str, files)))
+            with _errors_in(files[0].parent / "submitit.log"):
+                jobs = executor.map_array(run_file, list(map(str, files)))
         except (RuntimeError, ValueError, NameError, submitit.core.utils.FailedJobError) as error:
             raise SetupError(
                 f"hydra/launcher=slurm: {error}; hydra.launcher.cluster=local runs the jobs on this machine"
             ) from None
         return [_Job(job, log_of(file)) for job, file in zip(jobs, files, strict=True)]
+
+
+@contextmanager
+def _errors_in(path: Path) -> Iterator[None]:
+    """A file instead of standard error for what is started meanwhile: submitit's local processes, which Ctrl-C ends with
+    a traceback.
+    """
+    own = os.dup(2)
+    try:
+        with path.open("ab") as file:
+            os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        os.dup2(own, 2)
+        os.close(own)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +102,10 @@ class _Job:
     def over(self) -> bool:
         return bool(self.job.done())
 
-    def error(self) -> str:
+    def end(self) -> int | str:
         if (failed := self.job.exception()) is not None:
             return f"its job ended before its end: {(str(failed) or type(failed).__name__).splitlines()[-1]}; {self.job.paths.stderr}"
-        code = self.job.result()
-        return f"its job ended with exit code {code}; {self.log}" if code else ""
+        return int(self.job.result())
 
     def cancel(self) -> None:
         self.job.cancel()
