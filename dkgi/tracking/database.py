@@ -36,7 +36,8 @@ _ENVIRONMENT = {
     "DO_NOT_TRACK": "true",
     "MLFLOW_MODEL_CATALOG_URI": "",
     "MLFLOW_DISABLE_AGENT_HINT": "true",
-    "MLFLOW_LOGGING_LEVEL": "WARNING",
+    # What fails is raised as well, and told in a line of ours; MLflow's own is a traceback.
+    "MLFLOW_LOGGING_LEVEL": "CRITICAL",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     # Scoring waits for a server that is away: a minute at most, not MLflow's quarter of an hour.
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",

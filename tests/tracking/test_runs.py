@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import resource
 import signal
 import subprocess
 import sys
@@ -200,6 +201,21 @@ def test_a_log_that_cannot_be_written_ends_no_experiment_and_names_the_way_out(
     assert "2 queries" in told[1]
     assert "python -m dkgi.relog 5d1f0c9a7e42" in told[1]
     assert not tracker.has(log.result(1))
+
+
+def test_a_database_that_cannot_grow_is_told_in_lines_of_ours(log: Log, capfd: pytest.CaptureFixture[str]) -> None:
+    tracker = log.open()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    # As a full disk: SQLite gets an error for each write.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+    try:
+        log.write(tracker, log.result(1), log.result(2))
+        tracker.finish({"hit_at_1": 1.0}, complete=True)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    told = capfd.readouterr().err.splitlines()
+    assert [line.startswith("MLflow: ") and "OperationalError" in line for line in told] == [True, True]
+    assert "python -m dkgi.relog 5d1f0c9a7e42" in told[1]
 
 
 def test_a_stuck_log_is_not_tried_for_every_query(log: Log, capsys: pytest.CaptureFixture[str]) -> None:
