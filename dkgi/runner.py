@@ -213,6 +213,8 @@ class _Work:
         folder = run.cell.query_folder(query.number, self.repeat)
         try:
             with run.seat(folder / "commands.jsonl") as seat:
+                if self.stop.is_set():
+                    raise SandboxError("the run ended while the place was opened")
                 deadline = monotonic() + run.limits.wall_s
                 model = run.models.model(Place(query.number, self.repeat, number, deadline, folder, account))
                 prompt = run.prompt(query, seat.workspace)

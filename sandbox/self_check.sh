@@ -3,12 +3,15 @@
 shopt -s nullglob dotglob
 
 echo "uid $UID $EUID"
+paths=()
 if [[ -e /proc/self ]]; then
-  while read -r key value _; do
-    case $key in CapEff: | CapBnd: | NoNewPrivs: | Seccomp:) echo "status $key $value" ;; esac
-  done </proc/self/status
-  find /proc/self/ns/{cgroup,ipc,mnt,net,pid,uts} -printf 'namespace %l\n'
-  while read -r line; do echo "mount $line"; done </proc/self/mountinfo
+  mapfile -t lines </proc/self/status
+  for line in "${lines[@]}"; do
+    case $line in CapEff:* | CapBnd:* | NoNewPrivs:* | Seccomp:*) echo "status ${line/$'\t'/ }" ;; esac
+  done
+  mapfile -t lines </proc/self/mountinfo
+  for line in "${lines[@]}"; do echo "mount $line"; done
+  paths=(/proc/self/ns/{cgroup,ipc,mnt,net,pid,uts})
 else
   kill -STOP $$ # until the host has read all this from outside
 fi
@@ -24,8 +27,10 @@ done
 { : >.written; } 2>/dev/null || echo graph_read_only
 { : >/scratch/full_outputs/.written; } 2>/dev/null || echo outputs_read_only
 for folder in /scratch /tmp; do
-  { echo x >"$folder/.written"; } 2>/dev/null && find "$folder/.written" -delete && echo "writable $folder"
+  { echo x >"$folder/.written"; } 2>/dev/null && paths+=("$folder/.written")
 done
+# One find for all that bash cannot do, since each attempt waits for this check.
+((${#paths[@]} > 0)) && find "${paths[@]}" -name .written -delete -printf 'writable %h\n' -o -printf 'namespace %l\n'
 
 for path in "${@:2}"; do
   entries=("$path"/*)

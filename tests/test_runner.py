@@ -224,6 +224,24 @@ def test_closing_the_iterator_ends_commands_and_workers_and_records_no_result_fo
     assert [step.type for step in cut_off] == ["user", "tool_call"]
 
 
+def test_a_place_that_opens_after_the_end_of_the_run_costs_no_request(cell_run: CellRun, seat: Seat) -> None:
+    opening, over = threading.Event(), threading.Event()
+
+    @contextmanager
+    def open_seat(log: Path) -> Iterator[Seat]:
+        if log.parent == cell_run.cell.query_folder(2, 0):
+            opening.wait(10)
+            raise RuntimeError("the fault that ends the run")
+        opening.set()
+        over.wait(10)
+        yield seat
+
+    run = replace(cell_run, seat=open_seat, cancel=over.set)
+    with pytest.raises(RuntimeError, match="ends the run"):
+        list(answer_queries(run, [(query(1), 0), (query(2), 0)], threads=2))
+    assert [step for attempt in run.cell.attempts(1, 0) for step in attempt.steps] == []
+
+
 def test_a_signal_that_interrupts_another_thread_ends_the_run_all_the_same(cell_run: CellRun, tmp_path: Path) -> None:
     """The kernel is free to give a process's signal to any of its threads; only the main one can act on it."""
     slow = {"calls": [{"name": "bash", "arguments": {"command": "sleep 20"}}]}

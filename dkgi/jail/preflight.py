@@ -73,11 +73,11 @@ class Hidden:
 
 def check_sources(box: Box, hidden: Hidden) -> None:
     """Raise SetupError when a mount of `box` would show a hidden folder."""
+    folders = [(folder, folder.resolve(), folder in hidden.private) for folder in hidden.paths]
     for source, target in (*box.read_only, *box.writable):
         real = source.resolve()
-        for folder in hidden.paths:
-            inside = folder in hidden.private and real.is_relative_to(folder.resolve())
-            if inside or folder.resolve().is_relative_to(real):
+        for folder, hidden_at, private in folders:
+            if hidden_at.is_relative_to(real) or (private and real.is_relative_to(hidden_at)):
                 raise SetupError(f"{source}, which agents see at {target}, and {folder} overlap: move one of them")
 
 
