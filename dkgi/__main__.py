@@ -16,15 +16,11 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 
+@signals.watched()
 def main() -> None:
     """Run the command line of this process."""
-    try:
-        signals.watch()
-        _prepare_streams()
-        _run_hydra()
-    except KeyboardInterrupt as stop:
-        print("dkgi: stopped; the same command goes on", file=sys.stderr)
-        sys.exit(signals.exit_code(stop))
+    _prepare_streams()
+    _run_hydra()
 
 
 def _prepare_streams() -> None:

@@ -17,7 +17,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from dkgi import console
+from dkgi import console, signals
 from dkgi.analysis import tables
 from dkgi.analysis.comparison import compare
 from dkgi.analysis.labels import label_cells
@@ -51,6 +51,7 @@ def labels(cells: Sequence[Cell]) -> list[str]:
     )
 
 
+@signals.watched()
 def main() -> None:
     """Run the command line of this process."""
     parser = argparse.ArgumentParser(prog="python -m dkgi.compare", description="Compare cells question by question.")

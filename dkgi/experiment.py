@@ -97,8 +97,8 @@ def _answer(held: HeldCell, cell_run: CellRun, ledger: Ledger) -> int:
                 board.update(result, held.take(result))
                 if held.gave_up:
                     break
-    except KeyboardInterrupt as stop:
-        code = signals.exit_code(stop)
+    except signals.Stopped as stop:
+        code = stop.exit_code
     except RunStop as stop:
         console.stderr().print(f"dkgi: {stop}", soft_wrap=True)
         code = 3

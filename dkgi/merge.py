@@ -23,7 +23,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from dkgi import console
+from dkgi import console, signals
 from dkgi.analysis.summary import read_scores, score_line, score_of, scores_path
 from dkgi.files import cannot_write, sync_folder, write_atomically
 from dkgi.foreign import ForeignQuery, ForeignRuns
@@ -183,6 +183,7 @@ def _make_room(cell: Cell, place: Path, copied: Path, found: _Found) -> None:
     console.stderr().print(f"{line}is in {aside}, its cost counts no more", soft_wrap=True)
 
 
+@signals.watched()
 def main() -> None:
     """Run the command line of this process."""
     parser = argparse.ArgumentParser(prog="python -m dkgi.merge", description="Bring cells of other runs folders here.")

@@ -13,7 +13,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from dkgi import console, tracking
+from dkgi import console, signals, tracking
 from dkgi.analysis.summary import scored_results, summarise
 from dkgi.grid.log import relog_grids
 from dkgi.locks import Lock
@@ -39,6 +39,7 @@ def relog(cell: Cell, runs: Path, *, traces: bool, uri: str | None = None) -> bo
     return logged == len(scored)
 
 
+@signals.watched()
 def main() -> None:
     """Run the command line of this process."""
     parser = argparse.ArgumentParser(prog="python -m dkgi.relog", description="Make the MLflow log again.")

@@ -18,6 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
+from dkgi import signals
 from dkgi.config import Experiment
 from dkgi.files import open_to_append
 from dkgi.graph.views import make_view
@@ -58,7 +59,8 @@ class Seats:
         self._kept = cache / "kept" if experiment.keep_scratch else None
         self._bare = isinstance(experiment.sandbox, BareSpec)
         with ExitStack() as stack:
-            self._folder = stack.enter_context(RunFolder(cache / "w"))
+            with signals.held():
+                self._folder = stack.enter_context(RunFolder(cache / "w"))
             self.folder = self._folder.path
             self._graph = self.folder / "graph"
             make_view(export, self._graph, graph=policy.graph, edges=policy.edges, tools_line=policy.tools_line)
@@ -103,7 +105,8 @@ class Seats:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stack.close()
+        with signals.held():
+            self._stack.close()
 
     def cancel(self) -> None:
         """End the commands of all seats; none of these seats can run another."""

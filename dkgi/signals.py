@@ -1,30 +1,82 @@
-"""SIGTERM (`kill`, `docker stop`) and SIGHUP (a closed terminal) end a run as Ctrl-C does, with own exit codes.
+"""Ctrl-C, SIGTERM (`kill`, `docker stop`) and SIGHUP (a closed terminal) end a command, each with its own exit code.
 
->>> watch()
->>> exit_code(KeyboardInterrupt(signal.SIGTERM))
-143
+>>> with watched():
+...     with held():
+...         import mlflow
+...     signal.raise_signal(signal.SIGTERM)
+dkgi: stopped; the same command goes on
+>>> # exit code 143
 
-Not covered: what is done on the way out; whoever holds jails or files open closes them as for any exception.
+Whoever holds jails or files open closes them as for any exception. Signals that follow do not cut that short: it has
+deadlines of its own.
+Not covered: a signal before `watched` is reached, while Python itself starts.
 """
 
 import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
-from typing import NoReturn
+
+_NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_PATIENCE_S = 30.0
+"""A signal that comes so long after the one that was acted on is no impatience: something hangs."""
 
 
-def watch() -> None:
-    """From now on SIGTERM and SIGHUP raise KeyboardInterrupt in the main thread."""
-    for number in (signal.SIGTERM, signal.SIGHUP):
+class Stopped(KeyboardInterrupt):
+    """A signal came. A class of its own: Python kills itself by SIGINT at its end if a plain KeyboardInterrupt has ever left
+    a text that was given to `exec`, as dataclasses do, whatever has become of it since."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.exit_code = 128 + number
+
+
+class _State:
+    holds = 0
+    waiting: int | None = None
+    deaf_until = 0.0
+
+
+@contextmanager
+def watched() -> Iterator[None]:
+    """A whole command: a signal raises Stopped in the main thread, and where nothing else has an answer to it, ends the
+    process with a line instead of a traceback."""
+    for number in _NUMBERS:
         # What is ignored stays so: under nohup a run outlives its terminal.
         if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, _interrupt)
+            signal.signal(number, _stop)
+    try:
+        yield
+    except Stopped as stop:
+        print("dkgi: stopped; the same command goes on", file=sys.stderr)
+        sys.exit(stop.exit_code)
+    finally:
+        # The exit code is settled; by default a signal would take its place until the interpreter is gone.
+        for number in _NUMBERS:
+            signal.signal(number, signal.SIG_IGN)
 
 
-def exit_code(stop: KeyboardInterrupt) -> int:
-    """128 + the signal's number. Ctrl-C raises without one: 130."""
-    (number,) = stop.args or (signal.SIGINT,)
-    return 128 + int(number)
+@contextmanager
+def held() -> Iterator[None]:
+    """A signal waits for the end of this, in the main thread: what would break where it is cut, and takes seconds at most."""
+    _State.holds += 1
+    try:
+        yield
+    finally:
+        _State.holds -= 1
+        if (number := _State.waiting) is not None and not _State.holds:
+            _State.waiting = None
+            _stop(number, None)
 
 
-def _interrupt(number: int, _: FrameType | None) -> NoReturn:
-    raise KeyboardInterrupt(number)
+def _stop(number: int, _: FrameType | None) -> None:
+    now = time.monotonic()
+    if now < _State.deaf_until:
+        return
+    if _State.holds:
+        _State.waiting = number
+        return
+    _State.deaf_until = now + _PATIENCE_S
+    raise Stopped(number)

@@ -16,7 +16,7 @@ import sys
 from itertools import islice
 from pathlib import Path
 
-from dkgi import console, tracking
+from dkgi import console, signals, tracking
 from dkgi.paths import runs_dir
 from dkgi.tracking import run_table
 from dkgi.tracking.glance import grid_links
@@ -53,6 +53,7 @@ def _refuse_taken(port: int) -> None:
             raise SetupError(f"--port {port}: {error.strerror}; try `python -m dkgi.ui --port {port + 1}`") from None
 
 
+@signals.watched()
 def main() -> None:
     """Become the server that the command line of this process asks for."""
     parser = argparse.ArgumentParser(prog="python -m dkgi.ui", description="MLflow's UI over the runs folder.")

@@ -1,6 +1,8 @@
 """What many tests need: a small graph as plain files, and a place for an attempt on it."""
 
+import contextlib
 import json
+import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,6 +29,24 @@ def signals_work() -> None:
     for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, handler)
+
+
+@pytest.fixture(autouse=True)
+def processes_end() -> Iterator[None]:
+    """A test that fails leaves no process of its own to those that follow; jails end with the process that made them."""
+    before = _children()
+    yield
+    for pid in _children() - before:
+        os.kill(pid, signal.SIGKILL)
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+
+
+def _children() -> set[int]:
+    found: set[int] = set()
+    for thread in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(OSError):  # it has ended
+            found.update(map(int, (thread / "children").read_text().split()))
+    return found
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""The signals that end a run, in processes of their own."""
+"""The signals that end a command, in processes of their own."""
 
 import signal
 import subprocess
@@ -9,33 +9,80 @@ import pytest
 
 import dkgi
 
+SIGNALS = [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+STOPPED = "dkgi: stopped; the same command goes on\n"
 PROGRAM = """
 import signal, sys
 from dkgi import signals
+number = {number}
 {before}
-signals.watch()
-try:
-    signal.raise_signal({number})
+with signals.watched():
+{body}
+"""
+RUN = """
+    try:
+        signal.raise_signal(number)
+        print("goes on")
+    finally:
+        print("cleans up")
+"""
+CLEANED_UP_TWICE = """
+    try:
+        signal.raise_signal(number)
+    finally:
+        signal.raise_signal(number)
+        signal.raise_signal(signal.SIGTERM)
+        print("cleans up")
+"""
+HELD = """
+    with signals.held():
+        with signals.held():
+            signal.raise_signal(number)
+        print("is made")
     print("goes on")
-except KeyboardInterrupt as stop:
-    print("cleans up", flush=True)
-    sys.exit(signals.exit_code(stop))
+"""
+IN_A_TEXT = """
+    exec("signal.raise_signal(number)")
+"""
+AT_THE_END = """
+    import atexit
+    atexit.register(signal.raise_signal, number)
 """
 
 
-def run(number: int, before: str = "") -> subprocess.CompletedProcess[str]:
-    program = PROGRAM.format(number=int(number), before=before)
-    checkout = Path(dkgi.__file__).parents[1]
+def run(number: int, body: str, before: str = "") -> tuple[str, str, int]:
+    program = PROGRAM.format(number=int(number), body=body, before=before)
     command = [sys.executable, "-c", program]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=checkout)
+    checkout = Path(dkgi.__file__).parents[1]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=checkout)
+    return done.stdout, done.stderr, done.returncode
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-def test_a_signal_lets_a_run_clean_up_and_has_its_exit_code(number: int, code: int) -> None:
-    done = run(number)
-    assert (done.stdout, done.stderr, done.returncode) == ("cleans up\n", "", code)
+@pytest.mark.parametrize(("number", "code"), SIGNALS)
+def test_a_signal_lets_a_command_clean_up_and_has_its_exit_code(number: int, code: int) -> None:
+    assert run(number, RUN) == ("cleans up\n", STOPPED, code)
+
+
+@pytest.mark.parametrize(("number", "code"), SIGNALS)
+def test_signals_that_follow_do_not_cut_the_cleaning_up_short(number: int, code: int) -> None:
+    assert run(number, CLEANED_UP_TWICE) == ("cleans up\n", STOPPED, code)
+
+
+@pytest.mark.parametrize(("number", "code"), SIGNALS)
+def test_a_signal_waits_for_the_end_of_what_must_not_be_cut(number: int, code: int) -> None:
+    assert run(number, HELD) == ("is made\n", STOPPED, code)
+
+
+@pytest.mark.parametrize(("number", "code"), SIGNALS)
+def test_a_signal_in_what_a_library_executes_as_a_text_has_its_exit_code(number: int, code: int) -> None:
+    assert run(number, IN_A_TEXT) == ("", STOPPED, code)
+
+
+@pytest.mark.parametrize("number", [number for number, _ in SIGNALS])
+def test_a_signal_after_the_end_of_a_command_changes_nothing(number: int) -> None:
+    assert run(number, AT_THE_END) == ("", "", 0)
 
 
 def test_a_run_under_nohup_outlives_its_terminal() -> None:
-    done = run(signal.SIGHUP, before="signal.signal(signal.SIGHUP, signal.SIG_IGN)")
-    assert (done.stdout, done.stderr, done.returncode) == ("goes on\n", "", 0)
+    ignored = "signal.signal(signal.SIGHUP, signal.SIG_IGN)"
+    assert run(signal.SIGHUP, RUN, before=ignored) == ("goes on\ncleans up\n", "", 0)

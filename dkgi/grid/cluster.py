@@ -100,8 +100,8 @@ def run_cluster(grid: Grid, submit: Callable[[Sequence[Path]], Sequence[Submitte
     code = 0
     try:
         _wait(waiting, ended)
-    except KeyboardInterrupt as stop:
-        code = signals.exit_code(stop)
+    except signals.Stopped as stop:
+        code = stop.exit_code
         for submitted in waiting.values():
             submitted.cancel()
         _wait_for_the_end(waiting)
@@ -202,9 +202,9 @@ def run_job(path: Path) -> int:
     return code
 
 
+@signals.watched()
 def main() -> None:
     """Run the job of the command line."""
-    signals.watch()
     try:
         sys.exit(run_job(Path(sys.argv[1])))
     except SetupError as error:

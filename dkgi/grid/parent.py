@@ -75,8 +75,8 @@ def run_cells(cells: Sequence[RunningCell], workers: Workers, board: GridBoard) 
     try:
         with board:
             _Run(cells, workers, board).run()
-    except KeyboardInterrupt as stop:
-        code = signals.exit_code(stop)
+    except signals.Stopped as stop:
+        code = stop.exit_code
     for cell in cells:
         cell.end(stopped=code != 0)
     return code or exit_code(cells)

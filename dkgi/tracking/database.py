@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from dkgi import signals
 from dkgi.files import write_atomically
 from dkgi.keys import ADDRESS_RULE, is_address
 from dkgi.tracking import run_table
@@ -59,7 +60,10 @@ def connect(runs_dir: Path, uri: str | None = None) -> tuple[Any, str]:
     with usable(runs_dir, uri):
         runs_dir.mkdir(parents=True, exist_ok=True)
         with locked(runs_dir):
-            return _at_server(uri) if uri else _in_folder(runs_dir)
+            if uri:
+                return _at_server(uri)
+            with signals.held():
+                return _in_folder(runs_dir)
 
 
 def _in_folder(runs_dir: Path) -> tuple[Any, str]:
@@ -84,7 +88,9 @@ def _in_folder(runs_dir: Path) -> tuple[Any, str]:
 
 
 def _at_server(uri: str) -> tuple[Any, str]:
-    from mlflow.tracking import MlflowClient
+    # What is cut while it is imported cannot be imported again, and is needed on the way out.
+    with signals.held():
+        from mlflow.tracking import MlflowClient
 
     client = MlflowClient(uri)
     experiment = _experiment(client, None)
