@@ -235,6 +235,12 @@ def _content_digest(path: Path) -> str:
 
 def build(config: DictConfig) -> Experiment:
     """Check a composed configuration. Raises SetupError with one line a fault, each naming its key."""
+    for override in OmegaConf.select(config, "hydra.overrides.task") or ():
+        group, _, options = override.partition("=")
+        # Hydra takes a list of options for their union, in which the last one wins.
+        if options.startswith("[") and (data_dir("conf") / group).is_dir():
+            each = options.strip("[]")
+            raise SetupError(f"{override}: a cell has one option of {group}; for a cell of each, -m {group}={each}")
     task = OmegaConf.masked_copy(config, [str(key) for key in config if key not in ("hydra", "experiment")])
     try:
         missing = sorted(OmegaConf.missing_keys(task))

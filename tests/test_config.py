@@ -290,6 +290,14 @@ def test_a_file_of_the_user_that_is_no_yaml_is_one_line(name: str, content: str,
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.parametrize("multirun", [[], ["-m"]])
+def test_a_list_of_options_in_brackets_is_refused_with_the_way_to_write_a_sweep(multirun: list[str]) -> None:
+    done = dkgi(*multirun, "tools=[full_dkgi,no_edges]", "dry_run=true")
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].startswith("dkgi: tools=[full_dkgi,no_edges]: ")
+    assert "-m tools=full_dkgi,no_edges" in done.stderr
+
+
 def test_an_unknown_key_is_one_line_that_names_it() -> None:
     done = dkgi("limt=3")
     assert done.returncode == 2

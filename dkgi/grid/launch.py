@@ -57,6 +57,8 @@ def launch_cluster(
 def _launch(
     context: "HydraContext", config: DictConfig, jobs: Sequence[Sequence[str]], run: Callable[[Grid], int]
 ) -> "Sequence[JobReturn]":
+    # A tenth of a second each, and more where they are checked.
+    console.stderr().print(f"checking {len(jobs):,} {'cell' if len(jobs) == 1 else 'cells'}", soft_wrap=True)
     composed = [(_task_overrides(job), context.config_loader.load_sweep_config(config, list(job))) for job in jobs]
     choices, given = config.hydra.runtime.choices, list(config.hydra.overrides.task)
     name = grid_name(choices.get("experiment"), given, [overrides for overrides, _ in composed])
