@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dkgi.config import Experiment, load
+from dkgi.config import Experiment
 from dkgi.gateway import ModelGateway
 from dkgi.harness import open_harness
 from dkgi.kg.index import open_index
@@ -28,6 +28,7 @@ from dkgi.seats import Seats
 from dkgi.store import open_cell
 from dkgi.tools import GRAPH_TOOLS
 from dkgi.types import Query, QueryResult, Step, Tool, Workspace
+from tests.composed import composed
 from tests.models.films import write_films
 
 ENGINE = '{"engine": "csr"}'
@@ -83,7 +84,7 @@ class FilmsCell:
 @contextmanager
 def films_cell(options: Sequence[str], films: Films, folder: Path) -> Iterator[FilmsCell]:
     """Compose, check and open a cell as the whole command does. Raises SetupError where that does."""
-    experiment = load([*options, "tracking=none", "limits.backoff_s=0"])
+    experiment = composed(*options, "tracking=none", "limits.backoff_s=0")
     harness = open_harness(experiment.harness)
     harness.check(experiment.tools)
     has_graph_tools = {*experiment.tools.tools, *experiment.tools.client} & set(GRAPH_TOOLS)

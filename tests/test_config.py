@@ -11,6 +11,7 @@ import pytest
 from dkgi.config import cell_id, load
 from dkgi.paths import data_dir
 from dkgi.types import SetupError
+from tests.composed import composed
 
 CONF = data_dir("conf")
 GROUPS = sorted(
@@ -35,7 +36,7 @@ def recorded_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DKGI_RUNS", str(tmp_path))
     folder = tmp_path / "cells" / "5d1f00000000"
     folder.mkdir(parents=True)
-    (folder / "manifest.json").write_text(json.dumps({"axes": load([]).axes}))
+    (folder / "manifest.json").write_text(json.dumps({"axes": composed().axes}))
 
 
 @pytest.mark.usefixtures("recorded_cell")
@@ -171,12 +172,12 @@ def test_what_cannot_change_an_answer_is_not_part_of_a_cell() -> None:
         "limits.usd_grid=70",
         "limits.tokens_grid=5000",
     ]
-    assert {cell_id(load([override]), {}) for override in same} == {cell_id(load([]), {})}
+    assert {cell_id(load([override]), {}) for override in same} == {cell_id(composed(), {})}
 
 
 def test_a_grid_may_cost_25_dollars_and_as_many_tokens_as_a_whole_paper_takes() -> None:
     limits = load(["limits.tokens_grid=20000000000"]).limits
-    assert (limits.usd_grid, limits.tokens_grid, load([]).limits.tokens_grid) == (25.0, 20_000_000_000, None)
+    assert (limits.usd_grid, limits.tokens_grid, composed().limits.tokens_grid) == (25.0, 20_000_000_000, None)
     for override in ("limits.usd_grid=-1", "limits.tokens_grid=-1", "limits.tokens_grid=2e12", "limits.usd_grid=nan"):
         with pytest.raises(SetupError, match=override.split("=")[0]):
             load([override])
@@ -184,7 +185,7 @@ def test_a_grid_may_cost_25_dollars_and_as_many_tokens_as_a_whole_paper_takes() 
 
 @pytest.mark.parametrize("override", ["model.key_variable=OTHER", "model.stream=false", "model.source=elsewhere"])
 def test_how_a_provider_is_reached_is_not_part_of_a_cell(override: str) -> None:
-    assert cell_id(load(["model=luna", override]), {}) == cell_id(load(["model=luna"]), {})
+    assert cell_id(load(["model=luna", override]), {}) == cell_id(composed("model=luna"), {})
 
 
 @pytest.mark.parametrize(
@@ -202,7 +203,7 @@ def test_what_a_program_may_use_is_not_part_of_a_cell_and_which_one_it_is_is(
     harness: str, override: str, same: bool
 ) -> None:
     own = cell_id(load([f"harness={harness}", override]), {})
-    assert (own == cell_id(load([f"harness={harness}"]), {})) is same
+    assert (own == cell_id(composed(f"harness={harness}"), {})) is same
 
 
 @pytest.mark.parametrize(
@@ -210,7 +211,7 @@ def test_what_a_program_may_use_is_not_part_of_a_cell_and_which_one_it_is_is(
     ["model.model=other", "model.base_url=http://other/v1", "model.effort=low", "model.max_output_tokens=99"],
 )
 def test_what_a_provider_is_asked_makes_another_cell(override: str) -> None:
-    assert cell_id(load(["model=luna", override]), {}) != cell_id(load(["model=luna"]), {})
+    assert cell_id(load(["model=luna", override]), {}) != cell_id(composed("model=luna"), {})
 
 
 @pytest.mark.parametrize(
@@ -227,7 +228,7 @@ def test_what_a_provider_is_asked_makes_another_cell(override: str) -> None:
     ],
 )
 def test_what_can_change_an_answer_or_its_price_makes_another_cell(override: str) -> None:
-    assert cell_id(load([override]), {}) != cell_id(load([]), {})
+    assert cell_id(load([override]), {}) != cell_id(composed(), {})
 
 
 def test_the_content_of_a_file_and_not_its_name_makes_a_cell(tmp_path: Path) -> None:
@@ -238,7 +239,7 @@ def test_the_content_of_a_file_and_not_its_name_makes_a_cell(tmp_path: Path) -> 
 
 
 def test_digests_of_prompts_export_and_labels_make_another_cell() -> None:
-    assert cell_id(load([]), {"export": "a"}) != cell_id(load([]), {"export": "b"})
+    assert cell_id(composed(), {"export": "a"}) != cell_id(composed(), {"export": "b"})
 
 
 def dkgi(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -350,7 +351,7 @@ def test_options_of_a_user_folder_come_before_the_shipped_ones(tmp_path: Path) -
 
 @pytest.mark.parametrize("model", PROVIDERS)
 def test_a_missing_key_exits_2_and_names_its_variable_before_there_is_any_folder(model: str, tmp_path: Path) -> None:
-    variable = load([f"model={model}"]).model_dump()["model"]["key_variable"]
+    variable = composed(f"model={model}").model_dump()["model"]["key_variable"]
     environment = {"DKGI_RUNS": str(tmp_path / "runs"), "DKGI_DATA": str(tmp_path / "data"), variable: " "}
     done = dkgi(f"model={model}", **environment)
     assert done.returncode == 2
@@ -361,6 +362,6 @@ def test_a_missing_key_exits_2_and_names_its_variable_before_there_is_any_folder
 
 def test_a_provider_is_priced_and_its_source_is_dated() -> None:
     for model in PROVIDERS:
-        spec = load([f"model={model}"]).model_dump()["model"]
+        spec = composed(f"model={model}").model_dump()["model"]
         assert all(price > 0 for price in spec["prices"].values())
         assert spec["source"]

@@ -14,6 +14,7 @@ from dkgi.config import load
 from dkgi.harness import open_harness
 from dkgi.paths import data_dir
 from dkgi.types import SetupError
+from tests.composed import composed
 from tests.models.films import QUESTIONS
 from tests.one_query import Films, Told, films_cell, write_all
 
@@ -74,7 +75,7 @@ def opened(harness: str, policy: str, *more: str) -> list[str]:
     options = [f"harness={harness}", f"tools={policy}", *more]
     model = [] if harness in WITHOUT_MODEL else ["model=heuristic"]
     try:
-        open_harness((experiment := load([*options, *model])).harness).check(experiment.tools)
+        open_harness((experiment := composed(*options, *model)).harness).check(experiment.tools)
     except SetupError as error:
         if "install" in str(error):
             pytest.skip(str(error))
@@ -132,7 +133,7 @@ def test_a_pair_does_what_a_script_says_and_shows_its_results(
     if refused(harness, policy):
         return
     options = opened(harness, policy)
-    tools = OFFERED.get((harness, policy)) or load(options).tools.tools
+    tools = OFFERED.get((harness, policy)) or composed(f"tools={policy}").tools.tools
     with films_cell([*options, *script(*tools)], films, tmp_path) as cell:
         told = cell.ask(QUESTION)
     assert told is not None

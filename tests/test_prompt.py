@@ -11,6 +11,7 @@ from dkgi.graph.export import data_format
 from dkgi.paths import data_dir
 from dkgi.prompt import check_prompt, experiment_names, prompt_digest, read_part, render_prompt
 from dkgi.types import SetupError
+from tests.composed import composed
 
 GOLDEN = Path(__file__).parent / "golden"
 PROMPTS = sorted(path.stem for path in (data_dir("conf") / "prompt").glob("*.yaml"))
@@ -39,23 +40,23 @@ def sections(text: str) -> list[str]:
 
 
 def test_the_final_prompt_with_full_dkgi_is_the_golden_one() -> None:
-    assert message(load([]), "Which $genes cost {x}?") == (GOLDEN / "final_full_dkgi.txt").read_text()
+    assert message(composed(), "Which $genes cost {x}?") == (GOLDEN / "final_full_dkgi.txt").read_text()
 
 
 def test_the_question_is_not_itself_a_template() -> None:
-    assert "Question: $corpus and ${scratch}" in message(load([]), "$corpus and ${scratch}")
+    assert "Question: $corpus and ${scratch}" in message(composed(), "$corpus and ${scratch}")
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_policy_changes_the_tool_section_alone(policy: str) -> None:
-    assert sections(message(load([f"tools={policy}"])))[0] == sections(message(load([])))[0]
+    assert sections(message(composed(f"tools={policy}")))[0] == sections(message(composed()))[0]
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("prompt", ["base", "earlier"])
 def test_a_ranking_changes_the_instruction_alone(prompt: str, policy: str) -> None:
-    before, after = sections(message(load([f"prompt={prompt}", f"tools={policy}"])))
-    final_before, final_after = sections(message(load([f"tools={policy}"])))
+    before, after = sections(message(composed(f"prompt={prompt}", f"tools={policy}")))
+    final_before, final_after = sections(message(composed(f"tools={policy}")))
     assert after == final_after
     assert [one == other for one, other in zip(before.split("\n\n"), final_before.split("\n\n"), strict=False)][:3] == [
         True,
@@ -66,7 +67,7 @@ def test_a_ranking_changes_the_instruction_alone(prompt: str, policy: str) -> No
 
 def test_rankings_say_how_many_answers_they_want() -> None:
     wanted = {
-        prompt: re.findall(r"\b(?:20|100)\b", sections(message(load([f"prompt={prompt}", *fit])))[0])
+        prompt: re.findall(r"\b(?:20|100)\b", sections(message(composed(f"prompt={prompt}", *fit)))[0])
         for prompt, fit in ((name, ["tools=closed_book"] if name in PROBES else []) for name in PROMPTS)
     }
     assert wanted == {
@@ -80,7 +81,7 @@ def test_rankings_say_how_many_answers_they_want() -> None:
 
 
 def test_the_rg_prompt_is_the_earlier_one_with_a_preference_for_rg_and_python_is_mentioned_nowhere() -> None:
-    rg, earlier = load(["prompt=rg"]), load(["prompt=earlier"])
+    rg, earlier = composed("prompt=rg"), composed("prompt=earlier")
     assert sections(message(rg))[0] == sections(message(earlier))[0]
     assert "Prefer rg" in message(rg)
     read = [message(rg), data_format(tools_line=rg.tools.tools_line)]
@@ -91,13 +92,13 @@ def test_the_rg_prompt_is_the_earlier_one_with_a_preference_for_rg_and_python_is
 
 
 def test_one_program_adds_one_line_to_the_full_section() -> None:
-    full, one = message(load([])), message(load(["tools=one_program"]))
+    full, one = message(composed()), message(composed("tools=one_program"))
     assert one.startswith(full)
     assert re.fullmatch(r"\n[^\n]*Python[^\n]*once[^\n]*\n", one.removeprefix(full))
 
 
 def test_shell_only_names_its_programs_and_no_language() -> None:
-    experiment = load(["tools=shell_only"])
+    experiment = composed("tools=shell_only")
     text = sections(message(experiment))[1]
     named = re.search(r"all the programs: (.*)\.\n", text)
     assert named
@@ -106,7 +107,7 @@ def test_shell_only_names_its_programs_and_no_language() -> None:
 
 
 def test_no_edges_says_that_only_nodes_are_given() -> None:
-    text = sections(message(load(["tools=no_edges"])))[1]
+    text = sections(message(composed("tools=no_edges")))[1]
     assert "only nodes" in text
     assert not re.search(r"\bedges?\b", text)
 
@@ -116,9 +117,9 @@ def test_no_edges_says_that_only_nodes_are_given() -> None:
 def test_no_shipped_text_names_an_experiment_policy_harness_model_or_split(prompt: str, policy: str) -> None:
     if f"{prompt} {policy}" in UNFIT:
         with pytest.raises(SetupError, match=f"prompt={prompt} .* tools={policy} "):
-            load([f"prompt={prompt}", f"tools={policy}"])
+            composed(f"prompt={prompt}", f"tools={policy}")
         return
-    experiment = load([f"prompt={prompt}", f"tools={policy}"])
+    experiment = composed(f"prompt={prompt}", f"tools={policy}")
     names = {path.stem for group in ("tools", "harness", "model") for path in (data_dir("conf") / group).glob("*.yaml")}
     check_prompt(experiment.prompt, experiment.tools, {*names, *experiment_names(), "test", "test-0.1", "val", "dkgi"})
 
@@ -155,7 +156,7 @@ def test_experiments_of_ones_own_are_known_by_name(tmp_path: Path, monkeypatch: 
 
 
 def test_the_digest_covers_every_text_that_the_model_reads() -> None:
-    experiments = [load([]), load(["tools.tools=[bash]"]), load(["prompt.ranking=task.md"])]
+    experiments = [composed(), composed("tools.tools=[bash]"), composed("prompt.ranking=task.md")]
     assert len({prompt_digest(experiment.prompt, experiment.tools) for experiment in experiments}) == 3
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from dkgi.config import load
 from dkgi.jail.profile import find_host
 from dkgi.kg.index import open_index
 from dkgi.kg.remote import ask
@@ -18,6 +17,7 @@ from dkgi.kg.tools import graph_tools
 from dkgi.runner import Seat
 from dkgi.seats import Seats
 from dkgi.types import CliBox, SandboxError, SetupError, Tool, ToolSocket
+from tests.composed import composed
 from tests.jail.conftest import marked
 from tests.models.films import write_films
 
@@ -40,7 +40,7 @@ def tools(export: Path) -> dict[str, Tool]:
 
 @contextmanager
 def seats(policy: str, export: Path, tools: dict[str, Tool]) -> Iterator[Seats]:
-    with Seats(load([f"tools={policy}"]), export, export.parents[1], tools, ENGINE) as found:
+    with Seats(composed(f"tools={policy}"), export, export.parents[1], tools, ENGINE) as found:
         yield found
 
 
@@ -88,7 +88,7 @@ def test_places_whose_jails_are_killed_twice_are_refused_in_a_line(
 ) -> None:
     dying(deaths)
     with pytest.raises(SetupError, match=r"^sandbox: .*the jail was killed from outside$"):
-        Seats(load(["tools=graph_tools_code"]), export, export.parents[1], tools, ENGINE)
+        Seats(composed("tools=graph_tools_code"), export, export.parents[1], tools, ENGINE)
     assert list((export.parents[1] / "w").iterdir()) == []
 
 
@@ -162,7 +162,7 @@ def asked(calls: ToolSocket, tool: str, **arguments: object) -> object:
 def test_a_program_outside_of_the_attempts_jail_calls_the_policys_tools_until_the_seat_is_left(
     export: Path, tools: dict[str, Tool], tmp_path: Path
 ) -> None:
-    with Seats(load(["tools=full_dkgi", "harness=pi"]), export, export.parents[1], tools, ENGINE) as found:
+    with Seats(composed("tools=full_dkgi", "harness=pi"), export, export.parents[1], tools, ENGINE) as found:
         with found.open(tmp_path / "commands.jsonl") as seat:
             assert seat.calls is not None
             assert asked(seat.calls, "bash", command="pwd") == "/graph\n"
@@ -181,7 +181,7 @@ def test_an_external_program_ends_with_its_seat_whoever_still_holds_it(
     box = CliBox((), "/run/home", "/run/home", (("PATH", "/usr/bin:/bin"),), 60, 400)
     words = ["/bin/bash", "-c", f"exec -a {marker} sleep 300"]
     with (
-        Seats(load(["harness=pi", "tools=graph_tools"]), export, export.parents[1], tools, ENGINE) as seats,
+        Seats(composed("harness=pi", "tools=graph_tools"), export, export.parents[1], tools, ENGINE) as seats,
         ExitStack() as held,
     ):
         with seats.open(tmp_path / "commands.jsonl") as seat:

@@ -11,13 +11,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from dkgi.config import load
 from dkgi.jail.client import CommandClient
 from dkgi.jail.preflight import Hidden
 from dkgi.jail.profile import SandboxSpec, find_host
 from dkgi.jail.scratch import RunFolder
 from dkgi.jail.server import CommandServer
 from dkgi.types import CommandResult, ToolPolicy, Workspace
+from tests.composed import composed
 
 SPEC = SandboxSpec(kind="nsjail", wall_s=60, memory_mb=200, output_mb=8, file_mb=4, processes=64, commands_at_once=None)
 
@@ -120,7 +120,7 @@ def folder(home: Path) -> Iterator[RunFolder]:
 
 
 def policy(name: str) -> ToolPolicy:
-    return load([f"tools={name}"]).tools
+    return composed(f"tools={name}").tools
 
 
 @contextmanager
