@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shutil
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from dkgi.jail.preflight import Hidden
 from dkgi.jail.profile import SandboxSpec, find_host
 from dkgi.jail.scratch import RunFolder
 from dkgi.jail.server import CommandServer
+from dkgi.making import only_maker
 from dkgi.paths import cache_dir
 from dkgi.runner import Seat
 from dkgi.tracking import database
@@ -21,6 +23,29 @@ from dkgi.tracking import database
 SANDBOX = SandboxSpec(
     kind="nsjail", wall_s=60, memory_mb=512, output_mb=256, file_mb=64, processes=64, commands_at_once=None
 )
+
+
+LONGEST = (
+    "test_contract.py",
+    "jail/test_broker.py",
+    "test_experiment.py",
+    "test_providers.py",
+    "grid/test_grid.py",
+    "questions/test_generate.py",
+    "test_cli_faults.py",
+    "worker/test_worker.py",
+    "harness/test_pi.py",
+    "harness/test_codex.py",
+    "tracking/test_server.py",
+    "test_config.py",
+    "models/test_heuristic_policies.py",
+)
+"""Files that take half a minute or more: with `pytest -n`, one that began last would be waited for."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    places = {Path(__file__).parent / name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path, len(places)))
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -50,20 +75,37 @@ def _children() -> set[int]:
 
 
 @pytest.fixture(scope="session")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache folder with the whole data set hpo, built once for all tests, and with the programs of the user's own."""
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that the processes of one `pytest -n` share, for what takes long to make and is then only copied."""
+    own = tmp_path_factory.getbasetemp()
+    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+
+
+@pytest.fixture(scope="session")
+def data(made_once: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache folder with the whole data set hpo and with the programs of the user's own, for all tests of a process."""
+    prepare(DatasetSpec(kind="hpo", name="hpo", version="4.0.0", split="test", seed=7), made_once / "data")
     folder = tmp_path_factory.mktemp("data")
+    shutil.copytree(made_once / "data", folder, dirs_exist_ok=True)
     (folder / "tools").symlink_to(cache_dir() / "tools")
-    prepare(DatasetSpec(kind="hpo", name="hpo", version="4.0.0", split="test", seed=7), folder)
     return folder
 
 
 @pytest.fixture(scope="session")
-def mlflow_tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def mlflow_tables(made_once: Path) -> Path:
     """A database with MLflow's tables, to be copied: making them takes seconds."""
-    path = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
-    database.create(path, path.parent.as_uri())
+    path = made_once / "mlflow" / "mlflow.db"
+    with only_maker(made_once / "mlflow" / ".lock", 300, "MLflow's tables"):
+        if not path.exists():
+            database.create(path, path.parent.as_uri())
     return path
+
+
+@pytest.fixture
+def runs(tmp_path: Path, mlflow_tables: Path) -> Path:
+    """A folder for what runs write, with a database in which nothing is logged yet."""
+    (tmp_path / "runs").mkdir()
+    return Path(shutil.copyfile(mlflow_tables, tmp_path / "runs" / database.DATABASE)).parent
 
 
 @pytest.fixture

@@ -218,6 +218,7 @@ def test_a_replayed_cell_has_equal_answers_and_figures_at_no_cost_and_without_a_
     assert scores(replayed) == scores(recorded)
 
 
+@pytest.mark.usefixtures("runs")
 @pytest.mark.parametrize("model", ["luna", "claude", "local"])
 def test_no_key_in_anything_that_a_run_writes_or_starts(model: str, dkgi: Start, tmp_path: Path, data: Path) -> None:
     spy = '{"command": "env; tr \\"\\\\0\\" \\"\\\\n\\" < /proc/self/environ; cat /proc/*/cmdline; sleep 1; echo x > /scratch/x"}'
