@@ -22,6 +22,7 @@ import psutil
 
 from dkgi.store import cells
 from dkgi.types import QueryResult
+from tests.logged import logged_runs
 from tests.loopback import Loopback
 
 KEY = "not-a-real-key-0123456789"
@@ -65,22 +66,12 @@ class Grids:
         }
 
     def logged(self) -> collections.Counter[tuple[str, str]]:
-        """How many runs MLflow has, by kind and status, read as other programs may: by its client."""
-        program = f"""
-import json
-from mlflow.tracking import MlflowClient
-client = MlflowClient("sqlite:///{self.runs}/mlflow.db")
-experiment = client.get_experiment_by_name("dkgi").experiment_id
-runs = client.search_runs([experiment], max_results=5000)
-tags = ("dkgi.kind", "dkgi.cell", "dkgi.query", "dkgi.repeat")
-print(json.dumps([[[r.data.tags.get(tag, "") for tag in tags], r.info.status] for r in runs]))
-"""
-        environment = {**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true"}
-        done = subprocess.run(
-            [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True, env=environment
-        )
-        runs = json.loads(done.stdout.splitlines()[-1])
-        doubled = [key for key, times in collections.Counter(tuple(tags) for tags, _ in runs).items() if times > 1]
+        """How many runs MLflow has, by kind and status."""
+        names = ("dkgi.kind", "dkgi.cell", "dkgi.query", "dkgi.repeat")
+        runs = [
+            (tuple(run.data.tags.get(name, "") for name in names), run.info.status) for run in logged_runs(self.runs)
+        ]
+        doubled = [key for key, times in collections.Counter(tags for tags, _ in runs).items() if times > 1]
         assert doubled == []
         return collections.Counter((tags[0], status) for tags, status in runs)
 

@@ -15,6 +15,7 @@ import pytest
 from dkgi.analysis.summary import scored_results
 from dkgi.shards import Shard
 from dkgi.store import Cell, cells
+from tests.logged import logged_runs
 
 Dkgi = Callable[..., subprocess.Popen[str]]
 LOOK: dict[str, Any] = {"calls": [{"name": "bash", "arguments": {"command": "sleep 0.2; ls"}}], "usage": {"output": 10}}
@@ -83,34 +84,21 @@ def test_a_cell_is_answered_scored_logged_and_not_run_again(dkgi: Dkgi, tmp_path
     assert leftovers(data) == []
     (overrides,) = (tmp_path / "runs" / "hydra").glob("*/.hydra/overrides.yaml")
     assert "- limit=3\n" in overrides.read_text()
-    runs = logged_runs(tmp_path)
-    assert [run["status"] for run in runs] == ["FINISHED"] * 4
+    runs = logged(tmp_path / "runs")
+    assert [status for _, status in runs] == ["FINISHED"] * 4
 
     end(dkgi("limit=3"))
     assert list(the_cell(tmp_path).results()) == results
-    assert logged_runs(tmp_path) == runs
+    assert logged(tmp_path / "runs") == runs
 
     end(dkgi("limit=5"))
     assert len(list(the_cell(tmp_path).results())) == 5
-    assert len(logged_runs(tmp_path)) == 6
+    assert len(logged(tmp_path / "runs")) == 6
 
 
-def logged_runs(tmp_path: Path) -> list[dict[str, Any]]:
-    """Status and cost of all runs in MLflow's database, read as other programs may: by its client."""
-    program = f"""
-import json
-from mlflow.tracking import MlflowClient
-client = MlflowClient("sqlite:///{tmp_path}/runs/mlflow.db")
-experiment = client.get_experiment_by_name("dkgi")
-runs = client.search_runs([experiment.experiment_id], max_results=1000)
-print(json.dumps(sorted(({{"id": r.info.run_id, "status": r.info.status}} for r in runs), key=lambda r: r["id"])))
-"""
-    environment = {**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true"}
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True, env=environment
-    )
-    runs: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
-    return runs
+def logged(runs: Path) -> list[tuple[str, str]]:
+    """Id and status of all runs in MLflow's database."""
+    return sorted((run.info.run_id, run.info.status) for run in logged_runs(runs))
 
 
 def test_a_dry_run_shows_a_prompt_and_a_price_and_calls_no_model(dkgi: Dkgi, tmp_path: Path) -> None:
@@ -142,7 +130,7 @@ def test_failed_queries_are_tried_again_only_when_asked(dkgi: Dkgi, tmp_path: Pa
 
 
 def test_after_kill_9_the_same_command_finishes_and_nothing_is_lost_or_doubled(
-    dkgi: Dkgi, tmp_path: Path, data: Path
+    dkgi: Dkgi, runs: Path, tmp_path: Path, data: Path
 ) -> None:
     process = dkgi("limit=8", "threads=2")
     wait_for_results(tmp_path, 3)
@@ -158,7 +146,7 @@ def test_after_kill_9_the_same_command_finishes_and_nothing_is_lost_or_doubled(
     assert {number: after[number] for number in before} == before
     spent = sum(step.usage.output for n in after for a in cell.attempts(n, 0) for step in a.steps if step.usage)
     assert sum(result.usage.output for result in after.values()) == spent
-    assert [run["status"] for run in logged_runs(tmp_path)] == ["FINISHED"] * 9
+    assert [status for _, status in logged(runs)] == ["FINISHED"] * 9
     assert leftovers(data) == []
 
 
@@ -274,11 +262,11 @@ def test_kept_scratch_is_named_beside_the_commands(dkgi: Dkgi, tmp_path: Path) -
     assert (kept / "scratch" / "note").read_text() == "hello\n"
 
 
-def test_a_reply_that_no_file_can_hold_does_not_stop_a_cell_or_its_log(dkgi: Dkgi, tmp_path: Path) -> None:
+def test_a_reply_that_no_file_can_hold_does_not_stop_a_cell_or_its_log(dkgi: Dkgi, runs: Path) -> None:
     calls = [{"name": "read", "arguments": arguments} for arguments in ('{"path": "\\ud800"}', "[" * 100_000)]
     _, stderr = end(dkgi("limit=1", attempts=[[{"calls": calls, "text": "\ud800"}, ANSWER]]))
     assert "MLflow" not in stderr.replace("MLflow UI", "")
-    assert [run["status"] for run in logged_runs(tmp_path)] == ["FINISHED"] * 2
+    assert [status for _, status in logged(runs)] == ["FINISHED"] * 2
 
 
 def test_a_worker_that_cannot_go_on_ends_the_run_with_its_own_message(dkgi: Dkgi, tmp_path: Path, data: Path) -> None:

@@ -16,6 +16,7 @@ from dkgi.analysis.summary import scored_results
 from dkgi.locks import Lock
 from dkgi.store import Cell, cells
 from tests.grids import KEY, end, wait_for, workers
+from tests.logged import logged_runs
 from tests.loopback import Loopback, Turn
 
 Grid = Callable[..., subprocess.Popen[str]]
@@ -83,8 +84,8 @@ def test_all_cells_are_answered_compared_and_logged_and_none_of_it_again(
     assert (folder / "conf" / "config.yaml").is_file()
     assert list((data / "w").iterdir()) == []
     runs = logged(tmp_path)
-    assert sorted(run["kind"] for run in runs) == ["cell"] * 2 + ["grid"] + ["query"] * 8
-    assert {run["status"] for run in runs} == {"FINISHED"}
+    assert [kind for kind, *_ in runs] == ["cell"] * 2 + ["grid"] + ["query"] * 8
+    assert {status for *_, status in runs} == {"FINISHED"}
 
     again, stderr = end(grid(TWO))
     assert again == stdout
@@ -93,37 +94,25 @@ def test_all_cells_are_answered_compared_and_logged_and_none_of_it_again(
     assert logged(tmp_path) == runs
 
 
+@pytest.mark.usefixtures("runs")
 def test_relog_makes_the_log_of_a_grid_again(grid: Grid, tmp_path: Path) -> None:
     end(grid(TWO, "limit=2"))
-    before = sorted(run["kind"] for run in logged(tmp_path))
+    before = [kind for kind, *_ in logged(tmp_path)]
     for path in (tmp_path / "runs").glob("mlflow.db*"):
         path.unlink()
     environment = {**os.environ, "DKGI_RUNS": str(tmp_path / "runs")}
     command = [sys.executable, "-m", "dkgi.relog", "--no-traces"]
     subprocess.run(command, env=environment, timeout=120, check=True, capture_output=True)
-    assert sorted(run["kind"] for run in logged(tmp_path)) == before
+    assert [kind for kind, *_ in logged(tmp_path)] == before
     _, stderr = end(grid(TWO, "limit=2"))
     assert "MLflow:" not in stderr
-    assert sorted(run["kind"] for run in logged(tmp_path)) == before
+    assert [kind for kind, *_ in logged(tmp_path)] == before
 
 
-def logged(tmp_path: Path) -> list[dict[str, str]]:
-    """What runs MLflow has, read as other programs may: by its client."""
-    program = f"""
-import json
-from mlflow.tracking import MlflowClient
-client = MlflowClient("sqlite:///{tmp_path}/runs/mlflow.db")
-experiment = client.get_experiment_by_name("dkgi")
-runs = client.search_runs([experiment.experiment_id], max_results=1000)
-found = [{{"id": r.info.run_id, "status": r.info.status, "kind": r.data.tags["dkgi.kind"]}} for r in runs]
-print(json.dumps(sorted(found, key=lambda r: r["id"])))
-"""
-    environment = {**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true"}
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True, env=environment
-    )
-    runs: list[dict[str, str]] = json.loads(done.stdout.splitlines()[-1])
-    return runs
+def logged(tmp_path: Path) -> list[tuple[str, str, str]]:
+    """Kind, id and status of all runs in MLflow's database."""
+    runs = logged_runs(tmp_path / "runs")
+    return sorted((run.data.tags["dkgi.kind"], run.info.run_id, run.info.status) for run in runs)
 
 
 def test_a_fault_in_any_cell_is_told_before_the_first_one_begins(grid: Grid, tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """Grids whose workers are in odd places, are not to be trusted, or say what they should not."""
 
-import json
 import os
 import shutil
 import subprocess
@@ -15,6 +14,7 @@ import pytest
 import dkgi
 from dkgi.store import cells
 from tests.grid.test_grid import manifest
+from tests.logged import logged_runs
 
 ROOT = Path(dkgi.__file__).parents[1]
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -133,29 +133,14 @@ def test_results_where_python_is_are_refused_in_a_line(run: Run, tmp_path: Path)
 # ------------------------------------------------------------------- without a jail, and what a worker may say
 
 
+@pytest.mark.usefixtures("runs")
 def test_a_grid_without_jails_works_and_is_recorded_so(run: Run, tmp_path: Path) -> None:
     done = run("hydra.launcher.jail=false", "tracking=mlflow", "tracking.traces=false")
     assert done.returncode == 0, done.stderr
     assert outcomes(tmp_path / "runs") == ["scored"]
     assert manifest(tmp_path)["jail"] is False
-    program = f"""
-import json
-from mlflow.tracking import MlflowClient
-client = MlflowClient("sqlite:///{tmp_path}/runs/mlflow.db")
-experiment = client.get_experiment_by_name("dkgi")
-runs = client.search_runs([experiment.experiment_id], "tags.`dkgi.kind` = 'grid'")
-print(json.dumps([dict(run.data.tags) for run in runs]))
-"""
-    told = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-        env={**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true"},
-    )
-    (tags,) = json.loads(told.stdout.splitlines()[-1])
-    assert tags["dkgi.jail"] == "no"
+    (told,) = [run.data.tags for run in logged_runs(tmp_path / "runs") if run.data.tags["dkgi.kind"] == "grid"]
+    assert told["dkgi.jail"] == "no"
 
 
 TURNED = """
