@@ -275,7 +275,7 @@ def watch(process: subprocess.Popen[str]) -> set[tuple[tuple[str, ...], tuple[st
     """Arguments and environment of everything that the process starts, until its first command has slept."""
     seen: set[tuple[tuple[str, ...], tuple[str, ...]]] = set()
     parent = psutil.Process(process.pid)
-    own = parent.cmdline()
+    own = process.args  # what the system says is empty for a moment
     while process.poll() is None and not any(arguments[:1] == ("sleep",) for arguments, _ in seen):
         for child in parent.children(recursive=True):
             with suppress(psutil.Error):
