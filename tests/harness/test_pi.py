@@ -302,7 +302,9 @@ def test_pi_counts_tokens_as_the_gateway_does_on_every_wire(
 def test_without_its_tools_an_attempt_is_void(seat: Seat, tmp_path: Path, cancel: Callable[[], None]) -> None:
     cancel()
     attempt, _ = run(seat, tmp_path, scripted(tmp_path, [{"calls": [bash("ls")]}, {"text": ANSWER}]))
-    assert (attempt.stop, attempt.turns) == ("sandbox_error", 1)
+    assert attempt.stop == "sandbox_error"
+    # Pi may be quicker with its next request than we are to hear of the call.
+    assert attempt.turns in (1, 2)
 
 
 @needs_pi
