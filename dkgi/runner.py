@@ -46,8 +46,6 @@ from dkgi.types import (
 )
 
 _PATIENCE_S = 10.0
-_LOOK_S = 0.5
-"""A signal that another thread was interrupted by does not end the wait of the main thread, which has to act on it."""
 _AGENT_STOPS = {"bad_answer", "time_limit", "turn_limit", "refused"}
 
 
@@ -139,10 +137,7 @@ def answer_queries(run: CellRun, todo: Sequence[tuple[Query, int]], *, threads: 
             workers.append(worker)
         running = len(workers)
         while running:
-            try:
-                item = finished.get(timeout=_LOOK_S)
-            except Empty:
-                continue
+            item = finished.get()
             if isinstance(item, BaseException):
                 raise item
             if item is None:

@@ -12,14 +12,17 @@ deadlines of its own.
 Not covered: a signal before `watched` is reached, while Python itself starts.
 """
 
+import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
 _NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_NUDGE = signal.SIGURG
 _PATIENCE_S = 30.0
 """A signal that comes so long after the one that was acted on is no impatience: something hangs."""
 
@@ -41,12 +44,13 @@ class _State:
 
 @contextmanager
 def watched() -> Iterator[None]:
-    """A whole command: a signal raises Stopped in the main thread, and where nothing else has an answer to it, ends the
-    process with a line instead of a traceback."""
+    """A whole command: a signal raises Stopped in the main thread, no wait of which outlasts it, and where nothing else has an
+    answer to it, ends the process with a line instead of a traceback."""
     for number in _NUMBERS:
         # What is ignored stays so: under nohup a run outlives its terminal.
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _stop)
+    _nudge_main()
     try:
         yield
     except Stopped as stop:
@@ -80,3 +84,22 @@ def _stop(number: int, _: FrameType | None) -> None:
         return
     _State.deaf_until = now + _PATIENCE_S
     raise Stopped(number)
+
+
+def _nudge_main() -> None:
+    """The kernel may give a signal to any thread, and only the main one acts on it, which may be waiting for something else:
+    so another signal, that nobody heeds, interrupts that wait.
+    """
+    read_end, write_end = os.pipe()
+    os.set_blocking(write_end, False)
+    main = threading.main_thread().ident
+    assert main is not None
+
+    def nudge() -> None:
+        while number := os.read(read_end, 1):
+            if number[0] != _NUDGE:
+                signal.pthread_kill(main, _NUDGE)
+
+    signal.signal(_NUDGE, lambda *_: None)
+    signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
+    threading.Thread(target=nudge, name="signals", daemon=True).start()

@@ -2,7 +2,6 @@
 
 import json
 import resource
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from dkgi import signals
 from dkgi.context import Level3
 from dkgi.harness.native import Native, NativeSpec
 from dkgi.meter import GridLedger, Ledger
@@ -240,23 +238,6 @@ def test_a_place_that_opens_after_the_end_of_the_run_costs_no_request(cell_run: 
     with pytest.raises(RuntimeError, match="ends the run"):
         list(answer_queries(run, [(query(1), 0), (query(2), 0)], threads=2))
     assert [step for attempt in run.cell.attempts(1, 0) for step in attempt.steps] == []
-
-
-def test_a_signal_that_interrupts_another_thread_ends_the_run_all_the_same(cell_run: CellRun, tmp_path: Path) -> None:
-    """The kernel is free to give a process's signal to any of its threads; only the main one can act on it."""
-    slow = {"calls": [{"name": "bash", "arguments": {"command": "sleep 20"}}]}
-    run = replace(cell_run, models=script(tmp_path, {"*": [[slow, GOOD]]}))
-    before = signal.getsignal(signal.SIGTERM)
-    signals.watch()
-    other = threading.Timer(1.0, lambda: signal.pthread_kill(threading.get_ident(), signal.SIGTERM))
-    try:
-        other.start()
-        with pytest.raises(KeyboardInterrupt):
-            list(answer_queries(run, [(query(1), 0)], threads=1))
-    finally:
-        other.join()
-        signal.signal(signal.SIGTERM, before)
-    assert run.cell.result(1, 0) is None  # the wait did not last until there was one
 
 
 def test_once_the_grid_has_no_more_for_a_cell_no_other_query_is_begun(cell_run: CellRun) -> None:

@@ -217,6 +217,7 @@ def test_a_log_that_cannot_be_written_is_the_sandboxs_fault(
 _PARENT = """
 import signal, sys
 from pathlib import Path
+from dkgi import signals
 from dkgi.jail.preflight import Hidden
 from dkgi.jail.profile import find_host
 from dkgi.jail.scratch import RunFolder
@@ -224,8 +225,11 @@ from dkgi.jail.server import CommandServer
 from tests.jail.conftest import SPEC
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in the background
-with RunFolder(Path(sys.argv[1])) as folder, CommandServer(folder.path, SPEC, find_host(), Hidden((), ())) as server:
-    with server.attempt(folder.new_attempt(Path(sys.argv[2])), Path("/dev/null")) as commands:
+with signals.watched(), RunFolder(Path(sys.argv[1])) as folder:
+    with (
+        CommandServer(folder.path, SPEC, find_host(), Hidden((), ())) as server,
+        server.attempt(folder.new_attempt(Path(sys.argv[2])), Path("/dev/null")) as commands,
+    ):
         commands.run(["/bin/bash", "-c", "(setsid bash -c 'exec -a kill-marker sleep 300' &) ; exec -a kill-marker sleep 300"], timeout_s=300)
 """
 

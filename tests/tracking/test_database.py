@@ -31,6 +31,30 @@ def test_two_processes_may_open_a_fresh_store_at_once(tmp_path: Path) -> None:
     assert {path.name for path in runs.iterdir()} <= {"mlflow.db", "mlflow.db-wal", "mlflow.db-shm", ".mlflow.lock"}
 
 
+INTERRUPTED = """
+import pathlib, signal, sys
+from dkgi import signals, tracking
+
+class Finder:
+    def find_spec(self, name, *_):
+        if name == "alembic.command":
+            signal.raise_signal(signal.SIGTERM)
+
+sys.meta_path.insert(0, Finder())
+with signals.watched():
+    try:
+        tracking.connect(pathlib.Path(sys.argv[1]))
+    finally:
+        print(tracking.connect(pathlib.Path(sys.argv[1]))[1])
+"""
+
+
+def test_a_signal_while_the_database_is_made_leaves_it_usable_for_the_way_out(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", INTERRUPTED, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=120)
+    assert (done.stdout, done.stderr, done.returncode) == ("1\n", "dkgi: stopped; the same command goes on\n", 143)
+
+
 def test_what_the_environment_says_of_mlflow_changes_nothing(tmp_path: Path, mlflow_tables: Path) -> None:
     (tmp_path / "mlflow.db").write_bytes(mlflow_tables.read_bytes())
     foreign = {"MLFLOW_RUN_ID": "f" * 32, "MLFLOW_TRACKING_URI": "http://10.0.0.1:1", "MLFLOW_EXPERIMENT_NAME": "x"}
