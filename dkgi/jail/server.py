@@ -15,6 +15,7 @@ import json
 import os
 import secrets
 import socket
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
@@ -57,7 +58,10 @@ class CommandServer:
         self._attempts: dict[str, AttemptCommands] = {}
         self._listener = Listener(self.socket, self._serve, mode=0o600)
         self._lifeline = Lifeline()
-        self._places = Places(spec.commands_at_once or max(4, 2 * (os.cpu_count() or 1)))
+        at_once = spec.commands_at_once or max(4, 2 * (os.cpu_count() or 1))
+        self._places = Places(at_once)
+        # Many attempts that begin together begin one after the other: half of the time that all would take together.
+        self._checks = threading.BoundedSemaphore(at_once)
         self._closed = False
 
     @contextmanager
@@ -101,12 +105,13 @@ class CommandServer:
         broker = self._broker(box, text)
         jail = Jail(file, box, self._host.nsjail, uid, self._lifeline, broker, spec.group())
         try:
-            self_check(jail, self._hidden, self._folder)
-            if self.programs:
-                check_programs(jail, self.programs, self._folder)
-            if broker:
-                check_count(jail, broker.allowed, self._folder)
-                broker.reset()
+            with self._checks:
+                self_check(jail, self._hidden, self._folder)
+                if self.programs:
+                    check_programs(jail, self.programs, self._folder)
+                if broker:
+                    check_count(jail, broker.allowed, self._folder)
+                    broker.reset()
             yield jail
         finally:
             file.unlink(missing_ok=True)

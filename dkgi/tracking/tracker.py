@@ -25,7 +25,7 @@ _PATIENCE = 3
 
 _SHARE = 0.1
 """How much of this process's time logs may take while agents work; the interpreter is held meanwhile."""
-_BURST_S = 3.0
+_BURST_S = 0.3
 
 
 class _Time:
