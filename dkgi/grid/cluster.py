@@ -5,7 +5,7 @@
 
 A job is a cell, or a shard of one: `python -m dkgi.grid.cluster grids/<name>/jobs/0.json` on the machine that it is given,
 which is the parent of one jailed worker there. The machine that asked for them logs to MLflow and compares, once all
-have ended. Each job may spend an equal share of what the grid's caps leave, since no ledger reaches across machines.
+have ended. Each job may spend an equal share of what the caps of grid and cell leave, since no ledger reaches across machines.
 Not covered: machines that share nothing (merge.py).
 """
 
@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -88,10 +89,12 @@ def run_cluster(grid: Grid, submit: Callable[[Sequence[Path]], Sequence[Submitte
     shares = len(open_cells) or 1
     left_usd = None if limits.usd_grid is None else max(0.0, limits.usd_grid - usd) / shares
     left_tokens = None if limits.tokens_grid is None else max(0, limits.tokens_grid - tokens) // shares
+    shards = Counter(cell.plan.id for cell in open_cells)
     folders = {"DKGI_RUNS": str(runs_dir()), "DKGI_DATA": str(paths.cache_dir())}
     files = []
     for place, cell in enumerate(open_cells):
         experiment = cell.plan.experiment.model_dump(mode="json")
+        experiment["limits"]["usd_run"] = _share_of_cell(cell, shards[cell.plan.id])
         job = Job(folders, grid.name, cell.label, cell.overrides, experiment, left_usd, left_tokens, jail)
         files.append(grid.folder / "jobs" / f"{place}.json")
         write_atomically(files[-1], orjson.dumps(asdict(job), option=orjson.OPT_INDENT_2))
@@ -106,6 +109,15 @@ def run_cluster(grid: Grid, submit: Callable[[Sequence[Path]], Sequence[Submitte
             submitted.cancel()
         _wait_for_the_end(waiting)
     return _collect(grid, ended, code, jail=jail)
+
+
+def _share_of_cell(cell: GridCell, shards: int) -> float | None:
+    """`limits.usd_run` of a job that answers one of so many open shards of a cell: each counts what the whole cell had cost."""
+    cap = cell.plan.experiment.limits.usd_run
+    if cap is None:
+        return None
+    usd, _ = spent([cell.plan.cell])
+    return usd + max(0.0, cap - usd) / shards
 
 
 def _wait(waiting: dict[str, Submitted], ended: dict[str, Submitted]) -> None:

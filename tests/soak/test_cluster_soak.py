@@ -103,6 +103,16 @@ def test_a_quota_that_is_used_up_in_a_job_ends_with_3(grid: Grid) -> None:
     assert "full_dkgi failed: its job ended with exit code 3" in stderr
 
 
+def test_the_cap_of_a_cell_is_shared_out_among_its_shards(grid: Grid, tmp_path: Path) -> None:
+    answer = Turn(text='{"node_ids": [1]}', input=900, output=100)
+    with Loopback([answer]) as server:
+        arguments = ("tools=no_edges", "shard.count=2", "shard.index=0,1", *SLURM, "limit=20", *local(server))
+        end(grid(*arguments, "limits.usd_run=0.02", model="local", TEST_KEY=KEY), code=1)
+    assert 0 < sum(result.cost_usd for result in results(tmp_path).values()) <= 0.02
+    jobs = [json.loads(path.read_text()) for path in sorted((tmp_path / "runs").rglob("jobs/*.json"))]
+    assert [job["experiment"]["limits"]["usd_run"] for job in jobs] == [0.01] * 2
+
+
 def test_the_caps_of_a_grid_are_shared_out(grid: Grid, tmp_path: Path) -> None:
     answer = Turn(text='{"node_ids": [1]}', input=900, output=100)
     with Loopback([answer]) as server:
