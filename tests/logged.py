@@ -16,7 +16,8 @@ from typing import Any
 
 def logged_runs(runs: Path) -> list[Any]:
     """All runs of our experiment. From a copy: MLflow keeps a database open, also one that is made again later."""
-    os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
+    # Read when MLflow is loaded: what is ours in this process finds it as it wants it.
+    os.environ |= {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_LOGGING_LEVEL": "CRITICAL"}
     from mlflow.tracking import MlflowClient
 
     with tempfile.TemporaryDirectory() as folder:
