@@ -91,7 +91,7 @@ def test_ctrl_c_ends_all_jobs(grid: Grid, tmp_path: Path, data: Path) -> None:
 
 def test_a_job_that_fails_says_why_and_where(grid: Grid, tmp_path: Path) -> None:
     fails = [{"error": {"message": "down", "kind": "server"}, "usage": {"output": 1}}]
-    _, stderr = end(grid(TWO, *SLURM, "limits.attempts=1", "limit=6", attempts=[fails]), code=1)
+    _, stderr = end(grid(TWO, *SLURM, "limits.attempts=1", "limit=40", attempts=[fails]), code=1)
     line = next(line for line in stderr.splitlines() if line.startswith("full_dkgi failed: "))
     log = Path(line.split("; ")[1])
     assert "the first 5 queries all failed around the agent" in log.read_text()
