@@ -26,7 +26,7 @@ def logged_queries(runs_dir: Path, cell: str) -> dict[tuple[int, int], int]:
 
 def cell_links(runs_dir: Path, cells: Sequence[str]) -> dict[str, str]:
     """The page of each cell's run, by the cell's id."""
-    rows = _ask(runs_dir, _CELLS, ())
+    rows = _ask(runs_dir, _LATEST, ("cell",))
     return {cell: run_table.run_link(str(experiment), run) for cell, experiment, run in rows if cell in cells}
 
 
@@ -37,7 +37,9 @@ def grid_digest(runs_dir: Path, grid: str) -> str:
 
 def grid_links(runs_dir: Path) -> dict[str, str]:
     """The page of each grid's run by the grid's name, latest first."""
-    return {grid: run_table.run_link(str(experiment), run) for grid, experiment, run in _ask(runs_dir, _GRIDS, ())}
+    return {
+        grid: run_table.run_link(str(experiment), run) for grid, experiment, run in _ask(runs_dir, _LATEST, ("grid",))
+    }
 
 
 def _ask(runs_dir: Path, query: str, values: tuple[str, ...]) -> list[Any]:
@@ -61,12 +63,12 @@ JOIN tags AS repeat ON repeat.run_uuid = child.run_uuid AND repeat.key = 'dkgi.r
 WHERE cell.key = 'dkgi.cell' AND cell.value = ?
 AND parent.lifecycle_stage = 'active' AND child.lifecycle_stage = 'active'
 """
-_CELLS = """
-SELECT cell.value, run.experiment_id, run.run_uuid
+_LATEST = """
+SELECT name.value, run.experiment_id, run.run_uuid
 FROM tags AS kind
 JOIN runs AS run ON run.run_uuid = kind.run_uuid AND run.lifecycle_stage = 'active'
-JOIN tags AS cell ON cell.run_uuid = run.run_uuid AND cell.key = 'dkgi.cell'
-WHERE kind.key = 'dkgi.kind' AND kind.value = 'cell'
+JOIN tags AS name ON name.run_uuid = run.run_uuid AND name.key = 'dkgi.' || kind.value
+WHERE kind.key = 'dkgi.kind' AND kind.value = ?
 ORDER BY run.start_time DESC
 """
 _GRID = """
@@ -76,12 +78,4 @@ JOIN runs AS run ON run.run_uuid = grid.run_uuid AND run.status = 'FINISHED' AND
 JOIN tags AS kind ON kind.run_uuid = run.run_uuid AND kind.key = 'dkgi.kind' AND kind.value = 'grid'
 JOIN tags AS digest ON digest.run_uuid = run.run_uuid AND digest.key = 'dkgi.digest'
 WHERE grid.key = 'dkgi.grid' AND grid.value = ?
-"""
-_GRIDS = """
-SELECT grid.value, run.experiment_id, run.run_uuid
-FROM tags AS kind
-JOIN runs AS run ON run.run_uuid = kind.run_uuid AND run.lifecycle_stage = 'active'
-JOIN tags AS grid ON grid.run_uuid = run.run_uuid AND grid.key = 'dkgi.grid'
-WHERE kind.key = 'dkgi.kind' AND kind.value = 'grid'
-ORDER BY run.start_time DESC
 """
