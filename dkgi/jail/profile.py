@@ -66,7 +66,7 @@ class SandboxSpec:
     output_mb          MiB of stdout and stderr of one command that are kept
     file_mb            MiB of the largest file that a command may write
     processes          processes and threads of one command
-    commands_at_once   commands that run at one time in this process; null: two a core, at least four
+    commands_at_once   commands that run at one time in this process, and places that are checked; null: two a core, at least four
     cpu_s              CPU seconds of one command's processes together; null, as below: not limited
     scratch_mb         MiB on disk of all that an attempt keeps in /scratch and /tmp
     scratch_files      files and folders there

@@ -60,7 +60,7 @@ class CommandServer:
         self._lifeline = Lifeline()
         at_once = spec.commands_at_once or max(4, 2 * (os.cpu_count() or 1))
         self._places = Places(at_once)
-        # Many attempts that begin together begin one after the other: half of the time that all would take together.
+        # Of many attempts that begin together, the first need not wait until all are checked.
         self._checks = threading.BoundedSemaphore(at_once)
         self._closed = False
 
