@@ -1,7 +1,6 @@
 """Every shipped option composes and checks out; every mistake is one line that names its key."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 from dkgi.config import cell_id, load
 from dkgi.paths import data_dir
 from dkgi.types import SetupError
+from tests.commands import dkgi
 from tests.composed import composed
 
 CONF = data_dir("conf")
@@ -240,17 +240,6 @@ def test_the_content_of_a_file_and_not_its_name_makes_a_cell(tmp_path: Path) -> 
 
 def test_digests_of_prompts_export_and_labels_make_another_cell() -> None:
     assert cell_id(composed(), {"export": "a"}) != cell_id(composed(), {"export": "b"})
-
-
-def dkgi(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "dkgi", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        env={**os.environ, **environment},
-    )
 
 
 @pytest.mark.parametrize("arguments", [["limit=0"], ["model=scripted"], ["threads=x", "limit=y"]])

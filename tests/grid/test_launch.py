@@ -1,34 +1,21 @@
 """Options of the launchers, as a user gives them."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-import dkgi
 from dkgi.paths import data_dir
+from tests.commands import dkgi
 
 LAUNCHERS = ("worker", "slurm", "ray")
-
-
-def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "dkgi", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        cwd=Path(dkgi.__file__).parents[1],
-        env={**os.environ, **environment},
-    )
 
 
 def test_every_launcher_of_the_configuration_composes() -> None:
     assert {path.stem for path in (data_dir("conf") / "hydra" / "launcher").glob("*.yaml")} == set(LAUNCHERS)
     for name in LAUNCHERS:
-        done = run(f"hydra/launcher={name}", "--cfg", "hydra", "-p", "hydra.launcher")
+        done = dkgi(f"hydra/launcher={name}", "--cfg", "hydra", "-p", "hydra.launcher")
         assert done.returncode == 0, done.stderr
         assert f"hydra_plugins.dkgi_launchers.{name}." in done.stdout
 
@@ -52,7 +39,7 @@ def test_every_launcher_of_the_configuration_composes() -> None:
 )
 def test_an_option_that_is_none_is_told_in_a_line_with_its_key(launcher: str, option: str, tmp_path: Path) -> None:
     given = f"{'+' if '.' in option.partition('=')[0] else ''}hydra.launcher.{option}"
-    done = run("-m", f"hydra/launcher={launcher}", given, "tools=full_dkgi,no_edges", DKGI_RUNS=str(tmp_path))
+    done = dkgi("-m", f"hydra/launcher={launcher}", given, "tools=full_dkgi,no_edges", DKGI_RUNS=str(tmp_path))
     assert done.returncode == 2, done.stderr
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"dkgi: hydra.launcher.{option.partition('=')[0].partition('.')[0]}: ")
@@ -60,7 +47,7 @@ def test_an_option_that_is_none_is_told_in_a_line_with_its_key(launcher: str, op
 
 def test_an_option_that_no_launcher_has_is_told_in_a_line(tmp_path: Path) -> None:
     for given in ("hydra.launcher.jobs=3", "hydra/launcher=other", "+hydra.launcher.jobs=3"):
-        done = run("-m", given, "tools=full_dkgi,no_edges", DKGI_RUNS=str(tmp_path))
+        done = dkgi("-m", given, "tools=full_dkgi,no_edges", DKGI_RUNS=str(tmp_path))
         assert done.returncode == 2, done.stderr
         (line,) = done.stderr.splitlines()
         assert "jobs" in line or "hydra/launcher" in line
@@ -83,7 +70,7 @@ finally:
         text=True,
         timeout=60,
         check=False,
-        cwd=Path(dkgi.__file__).parents[1],
+        cwd=data_dir("conf").parent,
     )
     assert "limits" in done.stdout
     assert done.stderr.splitlines()[-1] == "[]"
